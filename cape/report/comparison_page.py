@@ -122,7 +122,9 @@ def _strongest(
 
 
 def _tiles(drawer: Drawer, outcome: str, *regions: str | None) -> tuple[Picture, ...]:
+    # A share of power is named after its network: IC1 0.01-0.1 Hz.
     names = [name for name in regions if name] or [outcome]
+    names = [name if name in drawer.networks else name.rsplit(" ", 2)[0] for name in names]
     return tuple(tile for name in names if (tile := drawer.tile(name)))
 
 
@@ -208,13 +210,14 @@ def _pictures(
     values = np.array([(row.d, row.d_low95, row.d_high95) for row in shown], dtype=np.float64)
     d, low, high = step * values.T
     after = " after Holm" if len(rows) > 1 else ""
+    some = f": {len(shown)} of {len(rows)} outcomes" if len(shown) < len(rows) else ""
     yield plots.draw_effects(
         [row.outcome for row in shown],
         d,
         low,
         high,
         [row.found for row in shown],
-        f"{contrast}{words}: {len(shown)} of {len(rows)} outcomes; blue differs from zero{after}.",
+        f"{contrast}{words}{some}; blue differs from zero{after}.",
     )
     leave = {row.outcome: step * (row.d or 0.0) for row in rows if _leaves(row)}
     alt = f"{contrast}{words}: regions that leave zero (false discovery rate .05) in colour."

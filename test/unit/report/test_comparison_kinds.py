@@ -132,6 +132,8 @@ def maps(folder: Path, n: int = 4) -> Path:
         ("domains", "visual - motor",
          "SZ and control differ in 1 of 3 connections of domains, visual - motor: -0.50 sd"),
         ("loadings", "IC1", "SZ and control differ in 1 of 4 network strengths, IC1: -0.50 sd"),
+        ("power", "IC1 0.01-0.1 Hz",
+         "SZ and control differ in 1 of 8 shares of power, IC1 0.01-0.1 Hz: -0.50 sd"),
     ],
 )  # fmt: skip
 def test_networks_have_names_places_and_pictures(outcomes, first, words, tmp_path) -> None:

@@ -49,7 +49,7 @@ def test_the_sentence_comes_first_then_who_was_asked(tmp_path: Path) -> None:
         in title
     )
     whole = (tmp_path / "index.html").read_text()
-    assert "SZ - control: 5 of 5 outcomes; blue differs from zero after Holm." in whole
+    assert "SZ - control; blue differs from zero after Holm." in whole
     assert "36 % is the choice of people, 50 % privacy noise and 14 % what adjusting" in rest
     assert "car::Anova(lm(y ~ dx + age + sex + site), type = 2)" in rest
     assert "local2 did not enter the number: people of one group only." in rest
