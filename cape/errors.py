@@ -11,7 +11,7 @@ from typing import Final
 
 # Others learn the number of the rule that a site's list, mask or table breaks, and nothing more.
 _OF_A_SITE: Final = tuple(
-    f"E1{number:02d}" for number in (1, 2, 3, 4, 5, 8, 9, 15, 22, 23, 38, 39, 62, 63)
+    f"E1{number:02d}" for number in (1, 2, 3, 4, 5, 8, 9, 15, 22, 23, 38, 62, 63)
 )
 
 # Never renumber codes: scripts and people look them up in docs/errors.md.
@@ -27,13 +27,13 @@ CATALOGUE: Final[dict[str, str]] = {
     "E016": "the command cannot go on: {problem}; {do}",
     "E017": "the file is not a privacy.json of cape; name the one in the results folder.",
     "E018": "no settings can be proposed or sent: {problem}; {do}",
-    "E019": "there is no settings.toml in the folder or beside it, and setting '{setting}' is required; write one with cape init FOLDER.",
     "E020": "{what} needs {wing}, which is not installed here; install the whole package: pip install --force-reinstall coinstac-cape (the image leaves parts out).",
     # 1nn: rules of a site's data (docs/errors.md), what sites must agree on
     "E100": "The data of site {site} did not pass its own checks; see site-error.txt there.",
     **dict.fromkeys(
         _OF_A_SITE, "A list, mask or table of site {site} cannot be used; see its site-error.txt."
     ),
+    "E139": "Site {site} cannot use {what}; see its site-error.txt.",
     "E124": "The {field} differs between sites: {sites}; map the same file at every site.",
     "E130": "The consortium has {got} subjects, n_components={allowed} needs more; lower n_components.",
     "E144": "The number of features differs between sites: {sites}; use the same features everywhere.",
@@ -52,7 +52,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E165": "Site {site} has not confirmed whose files these are; run cape people there.",
     "E167": "Site {site} lacks the package that confound_strategy needs; install the extra 'confounds' there.",
     "E168": "Site {site} does not publish the counts of {column}; add public_counts = "
-    '["{column}"] to its own site policy, or leave it out of public.',
+    '["{column}"], as its tables call it, to its own site policy, or leave it out of public.',
     # 2nn: protocol
     "E201": "{computation} has no phase '{phase}' here; allowed {allowed}.",
     "E202": "message refused: {problem}.",
@@ -280,7 +280,7 @@ class LabelsWarning(CapeWarning):
 
 
 class NoiseWarning(CapeWarning):
-    """The forecast says that the maps of this run will mostly show noise.
+    """The results of this run will mostly show noise, which its settings accept.
 
     Examples
     --------

@@ -23,7 +23,7 @@ import numpy as np
 
 from cape.computations import names
 from cape.lab.synthetic.consortium import Request, write_consortium
-from cape.settings.config import PRODUCT
+from cape.settings.config import FRONT
 
 ROOT = Path(__file__).resolve().parents[1]
 SITES, SUBJECTS, TIMEPOINTS, NETWORKS, SEED = 3, 4, 60, 3, 7
@@ -34,7 +34,7 @@ COLUMNS, FEATURES = 8, 12
 def main() -> None:
     """Make the consortia."""
     for name in names():
-        test = ROOT / ("" if name == PRODUCT else f"compspecs/{name}") / "test"
+        test = ROOT / ("" if name == FRONT else f"compspecs/{name}") / "test"
         sites = json.loads((test / "inputspec.json").read_text(encoding="utf-8"))
         if sites[0]["data"]["value"] == ["participants.tsv"]:
             continue  # capecontrast: nothing here makes its tables of people

@@ -25,7 +25,7 @@ from cape.engines.coinstac.compspec import compspec_of
 from cape.engines.neuroflame import author_files
 from cape.engines.setting_texts import default_text, groups, texts_of, values_text
 from cape.protocol.phases import AnyPhase, Computation
-from cape.settings.config import PRODUCT, Config
+from cape.settings.config import FRONT, PRODUCT, Config
 
 TOP: Final = Path(__file__).resolve().parents[1]
 # Between these marks stand the generated parts of pages that people write.
@@ -62,7 +62,7 @@ def generated(top: Path) -> dict[str, str]:
     for path, text in {**author_files.files(), "requirements-cape.txt": wanted}.items():
         files[f"packaging/neuroflame/{path}"] = text
     for name in names():
-        folder = "" if name == PRODUCT else f"compspecs/{name}/"
+        folder = "" if name == FRONT else f"compspecs/{name}/"
         files[f"{folder}compspec.json"] = _json(compspec_of(name))
         page = f"docs/computations/{name}.md"
         if (top / page).is_file():
@@ -104,20 +104,22 @@ def errors_page() -> str:
     lines = [
         "# Errors",
         "",
-        "Generated from `cape/errors.py` and `cape/data/issues.py`; do not edit. Each error has a",
-        "fixed public text, which is all that leaves a site, and a private detail (files, shapes,",
-        "what to do) in the site's own log or `site-error.txt`. Codes are never renumbered. In",
-        "braces: settings, versions, hashes, phases, rounds and site ids, never anything computed",
-        "from data.",
-        "What a site itself reads of its data stands in [the last table](#what-a-site-reads).",
+        "Generated from `cape/errors.py` and `cape/data/issues.py`; do not edit. The public text",
+        "of an error is all that leaves a site; its detail (files, shapes, what to do) stands in",
+        "the site's own log or `site-error.txt`. Codes are never renumbered. In braces: settings,",
+        "versions, hashes, phases, rounds and site ids, never anything computed from data.",
     ]
     section = ""
+    sharing: dict[tuple[str, str], list[str]] = {}
     for code, text in errors.CATALOGUE.items():
         title = next(t for k, t in sections.items() if code[1:].startswith(k))
+        sharing.setdefault((title, text), []).append(code)
+    for (title, text), codes in sharing.items():
         if title != section:
             section = title
             lines += ["", f"## {title}", "", "| code | public text |", "|---|---|"]
-        lines.append(f'| <a id="cape-{code.lower()}"></a>CAPE-{code} | {_cell(text)} |')
+        anchors = ", ".join(f'<a id="cape-{code.lower()}"></a>CAPE-{code}' for code in codes)
+        lines.append(f"| {anchors} | {_cell(text)} |")
     return "\n".join([*lines, *_issues_table()]) + "\n"
 
 
@@ -126,22 +128,23 @@ def _issues_table() -> list[str]:
         "",
         "## What a site reads",
         "",
-        "Every rule for a site's data, with what was expected and the remedy. `E`: a list, mask",
-        "or table cannot be used, which stops the site (in a subject's own file, it fails the",
-        "subject, as `X`). `X`: a subject fails; it stays counted, as zeros in every sum. `S`: of",
-        "the site as a whole. `W`: a warning. Content (many `X`, and `S`) makes `cape validate`",
-        "say NOT READY; it ends a run, as CAPE-E100, only where the site's own policy says",
-        "`stop_for_data`. A rule by which more than half of a site's people fail (3 at least) ends",
-        "it, too, unless the policy says `stop_if_most_fail = false`. The code of a finding is",
-        "CAPE-E and the number where it stops, else CAPE-W and the number.",
+        "The rules for a site's data; a finding itself says where, what was expected, and the",
+        "remedy. `E`: a list, mask or table cannot be used, which stops the site (in a subject's",
+        "own file, it fails the subject, as `X`). `X`: a subject fails; it stays counted, as",
+        "zeros in every sum. `S`: of the site as a whole. `W`: a warning. Content (many `X`, and",
+        "`S`) makes `cape validate` say NOT READY; it ends a run, as CAPE-E100, only where the",
+        "site's own policy says `stop_for_data`. If more than half of a site's people fail (3 at",
+        "least), it ends, too, unless the policy says `stop_if_most_fail = false`. The code of a",
+        "finding is CAPE-E and the number where it stops, else CAPE-W and the number.",
         "",
-        "| number | rule | | what is wrong | expected | remedy |",
-        "|---|---|---|---|---|---|",
+        "| number | | what is wrong |",
+        "|---|---|---|",
     ]
+    problems: dict[tuple[int, str], list[str]] = {}
     for code in sorted(IssueCode, key=lambda code: code.number):
-        texts = (_cell(text) for text in (code.problem, code.expected, code.remedy))
-        name = f"`{code.name}`"
-        lines.append(f"| 1{code.number:02d} | {name} | {code.severity} | {' | '.join(texts)} |")
+        problems.setdefault((code.number, code.severity), []).append(_cell(code.problem))
+    for (number, severity), texts in problems.items():
+        lines.append(f"| 1{number:02d} | {severity} | {'. '.join(dict.fromkeys(texts))} |")
     return lines
 
 

@@ -27,7 +27,7 @@ from cape.computations import load, names
 from cape.errors import ConfigError
 from cape.markers import NAMED, OPENED, PUBLIC, RELEASED, RING, SEALED, Content, Marker
 from cape.protocol.phases import BoundComputation
-from cape.settings.config import PRODUCT
+from cape.settings.config import FRONT
 from cape.simulation.run_loop import RunOptions
 from cape.simulation.simulate import simulate
 from cape.site.policy import SitePolicy
@@ -79,7 +79,7 @@ def declared() -> str:
     fields = ["| message | field | what it holds | who reads it |", "|---|---|---|---|"]
     shown: set[type] = set()
     phases = ["| computation | its phases, with the message of each |", "|---|---|"]
-    for name in names():
+    for name in (FRONT, *sorted(set(names()) - {FRONT})):
         ways: dict[str, list[str]] = {}
         for bound in bindings(name):
             for phase in bound.phases.values():
@@ -146,7 +146,7 @@ def recorded(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in sent.read_text().splitlines()]
 
 
-def table(entries: Iterable[Mapping[str, Any]], computation: str = PRODUCT) -> str:
+def table(entries: Iterable[Mapping[str, Any]], computation: str = FRONT) -> str:
     """Return rows of Markdown: rounds of a phase together, a line for each field."""
     entries = list(entries)
     lines = ["| phase | messages | field | bytes each | who reads it |", "|---|---|---|---|---|"]

@@ -27,13 +27,16 @@ from cape.algorithms.estimators import (
 from cape.algorithms.linalg import unit_columns
 from cape.frozen import dataclass
 
-MAX_TEMPLATES = 20  # more were not measured
+MAX_TEMPLATES = 200
+FEW_TEMPLATES = 20
 CLIP_PER_TEMPLATE = 0.3  # c = .3 sqrt(K), bound of one subject's deviation
 
 # Typical norm of one subject's deviation before clipping, over sqrt(K)
 TYPICAL_PER_TEMPLATE = 0.75
 
-RIDGE = 1e-3
+# Part of the mean diagonal of the Gram matrix of a subject's courses: up to `FEW_TEMPLATES`, and of
+# more, about which few volumes say little (docs/separations.md)
+RIDGE, RIDGE_OF_MANY = 1e-3, 0.05
 N_NOISE_SUBJECTS = 20
 NOISE_TIMEPOINTS = 200
 CENTRE_SEED = 20_260_102
@@ -73,7 +76,8 @@ def regressed(stack: Array, templates: Array) -> Array:
         courses = courses / np.where(spread > 0.0, spread, 1.0)
         gram = courses @ np.swapaxes(courses, 1, 2)
         # Overlapping templates give nearly dependent courses, which amplify noise.
-        ridge = RIDGE * np.trace(gram, axis1=1, axis2=2)[:, None, None] / K * np.eye(K)
+        share = RIDGE if K <= FEW_TEMPLATES else RIDGE_OF_MANY
+        ridge = share * np.trace(gram, axis1=1, axis2=2)[:, None, None] / K * np.eye(K)
         gram, cross = gram + ridge, scaled @ np.swapaxes(courses, 1, 2)
         usable = np.isfinite(gram).all(axis=(1, 2)) & np.isfinite(cross).all(axis=(1, 2))
         usable &= spread.min(axis=(1, 2)) > 0.0

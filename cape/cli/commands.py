@@ -11,9 +11,11 @@ import typer
 
 from cape.cli.common import AsJson, result, say
 from cape.cli.engine_commands import flare, neuroflame_command
+from cape.cli.forget_command import forget_command
 from cape.cli.ledger_commands import ledger
 from cape.cli.people_command import people_command
 from cape.cli.plan_commands import budget_command, init_command
+from cape.cli.promise_command import promise_command
 from cape.cli.run_commands import report_command, rerun_command, simulate_command, synth_command
 from cape.cli.site_commands import (
     keygen_command,
@@ -84,12 +86,16 @@ def compspec_command(
     repository: Annotated[
         str, typer.Option(help="Address of the source of the image; the form shows it.")
     ] = "",
+    papers: Annotated[
+        bool,
+        typer.Option("--papers", help="Those for comparison with the papers, instead of ours."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a compspec of every computation for an image that you published."""
     from cape.engines.coinstac.compspec import published
 
-    paths = published(out, image, repository)
+    paths = published(out, image, repository, papers=papers)
     lines = [f"written: {path}" for path in paths]
     if not repository:
         lines.append("meta.repository in them is not your address; set it with --repository URL")
@@ -111,6 +117,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "keygen": keygen_command,
     "compspec": compspec_command,
     "report": report_command,
+    "promise": promise_command,
+    "forget": forget_command,
     "neuroflame": neuroflame_command,
     "completion": completion_command,
 }

@@ -8,12 +8,15 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from cape.planning.judge import Judged
 
 STDOUT = Console(soft_wrap=True, highlight=False)
 STDERR = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -129,19 +132,24 @@ def warn(text: str, *, as_json: bool = False) -> None:
         STDERR.print(Text(f"warning: {text}", style="yellow"))
 
 
+def warn_of_policies(judged: Judged, *, as_json: bool = False) -> None:
+    if text := judged.sites_refuse:
+        text = f"sites without a policy of their own would refuse this run: {text} (cape policy)"
+        warn(text, as_json=as_json)
+
+
 def remark(text: str) -> None:
     STDERR.print(Text(text, style="dim"))
 
 
 def fail(text: str, detail: str, *, as_json: bool, typed: str = "") -> None:
-    """Print an error: its public text, the option to type, and details for people here."""
+    """Print details for people here, then, last, the public text and the option to type."""
     if as_json:
         json_line({"event": "error", "text": text, "detail": detail, "type": typed})
-    STDERR.print(Text(text, style="bold red"))
-    if typed:
-        STDERR.print(Text(f"Type: {typed}"))
     if detail:
         STDERR.print(Text(detail))
+    last = Text(text, style="bold red")
+    STDERR.print(last.append(f" Type: {typed}" if typed else "", style="not bold default"))
 
 
 def figure_text(value: float | None) -> str:

@@ -137,5 +137,6 @@ def _to_open(folder: Path, results: Results, paths: Mapping[str, str]) -> Iterat
         yield from (f"  maps   {paths[file]}" for file in paths if file.partition(".")[0] == name)
     yield f"  check  cape budget --check {shlex.quote(str(folder / 'privacy.json'))}"
     if sites := sorted(folder.parent.glob("*/private/index.html")):
-        others = f" and {len(sites) - 1} more" if len(sites) > 1 else ""
-        yield f"  sites  {sites[0]}{others}: what stays at the sites"
+        yield f"  site   {sites[0]}: what stays at the first site"
+        if len(sites) < len(list(folder.parent.glob("*/private/site.json"))):
+            yield f"  sites  cape report {shlex.quote(str(folder.parent))} draws the others' pages"

@@ -15,6 +15,7 @@ from cape.cli.common import (
     folder_argument,
     folder_option,
     result,
+    warn_of_policies,
 )
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def job_command(
     import dataclasses
 
     from cape.engines.flare.job import JobPlan, new_run, read_job, write_job
-    from cape.planning.budget import check_before_sending
     from cape.planning.consortium_folder import check_before_it_leaves, merged, read_file
+    from cape.planning.judge import judge
 
     if resume is not None:
         if settings or set_values or subjects:
@@ -76,9 +77,11 @@ def job_command(
         if subjects is None:
             raise typer.BadParameter("give --subjects: sites refuse a run of too few")
         run_settings = merged(read_file(settings), assignments(set_values))
-        check_before_sending(run_settings, n_subjects=subjects)
+        judged = judge(run_settings, n_subjects=subjects).accepted()
+        warn_of_policies(judged, as_json=as_json)
+        named = {**run_settings, "computation": judged.computation.name}
         plan = JobPlan(
-            run=new_run(), settings=run_settings, patience=patience, join_patience=join_patience
+            run=new_run(), settings=named, patience=patience, join_patience=join_patience
         )
     check_before_it_leaves(str(plan.settings), resume or settings)
     write_job(folder, plan)
@@ -157,23 +160,24 @@ def _prepare(
 def neuroflame_command(
     checkout: Annotated[Path, folder_argument("A checkout of NeuroFLAME's boilerplate.")],
     settings: Annotated[Path | None, file_option("The owner's settings.toml.")] = None,
+    subjects: Annotated[
+        int | None,
+        typer.Option(min=1, help="All subjects; settings that sites would refuse are not copied."),
+    ] = None,
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy the author files of this computation into a checkout of NeuroFLAME's boilerplate."""
     from cape.engines.neuroflame.author_files import lay
-    from cape.planning.consortium_folder import (
-        check_before_it_leaves,
-        merged,
-        read_file,
-        read_settings,
-    )
+    from cape.planning.consortium_folder import check_before_it_leaves, merged, read_file
+    from cape.planning.judge import judge
 
     parameters = None
     if settings is not None or set_values:
-        given = assignments(set_values)
-        read_settings(settings, given)  # refused here, not in the first exchange
-        parameters = merged(read_file(settings), given)
+        parameters = merged(read_file(settings), assignments(set_values))
+        judged = judge(parameters, n_subjects=subjects).accepted()
+        warn_of_policies(judged, as_json=as_json)
+        parameters |= {"computation": judged.computation.name}
         check_before_it_leaves(str(parameters), settings)
     paths = lay(checkout, parameters)
     lines = (f"written: {checkout / path}" for path in paths)

@@ -42,6 +42,12 @@ def init_command(
         Path | None,
         file_option("A label image of any name: each site gets a copy, as atlas.nii.gz."),
     ] = None,
+    maps: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, help="Public maps, or a finished run, whose courses are compared."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Look at the data in a folder, list them, and write a settings.toml for them."""
@@ -55,7 +61,7 @@ def init_command(
         do = "choose another --out, or remove it."
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
     asked = InitOptions(
-        folder=folder, bids_filter=filter, bids_exclude=exclude, orientation=orientation
+        folder=folder, bids_filter=filter, bids_exclude=exclude, orientation=orientation, maps=maps
     )
     with adopting(folder, atlas) as copies:
         proposal = propose(asked)
@@ -95,7 +101,9 @@ def budget_command(
     sites: Annotated[int | None, typer.Option(min=1, help="Number of sites.")] = None,
     components: Annotated[int | None, typer.Option(min=1, help="Components R.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Total epsilon per subject.")] = None,
-    delta: Annotated[float, typer.Option(help="Total delta.")] = 1e-5,
+    delta: Annotated[
+        float | None, typer.Option(help="Total delta; 1e-5 unless the settings have one.")
+    ] = None,
     colluders: Annotated[
         int | None, typer.Option(min=0, help="Sites that may collude with the aggregator.")
     ] = None,
@@ -124,17 +132,19 @@ def budget_command(
     if folder is not None:
         settings = settings or settings_beside(folder)
     in_file = read_file(settings)
-    sites = sites or int(str(in_file.get("n_sites", 0))) or None
+    in_words = str(in_file.get("n_sites", ""))
+    sites = sites or (int(in_words) if in_words.isdecimal() else 0) or None
     if folder is not None:
         given = merged(in_file, assignments(set_values))
         counted, found = _people_who_count(folder, given, as_json=as_json)
         subjects, sites = subjects or counted, sites or found
     if subjects is None or sites is None:
         raise typer.BadParameter("give FOLDER, --subjects and --sites, or --check FILE")
-    # Options win over --set, except for delta, whose option always has a value.
+    # Options win over --set.
     options = present(computation=computation or None)
-    values = merged(in_file, {"delta": delta, **assignments(set_values), **options}) | present(
+    values = {"delta": 1e-5, **merged(in_file, {**assignments(set_values), **options})} | present(
         epsilon=epsilon,
+        delta=delta,
         n_components=components,
         assumed_colluders=colluders,
         n_rounds=rounds,

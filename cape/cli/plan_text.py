@@ -11,7 +11,6 @@ from cape.planning.budget import PlannedRun, StageSummary
 from cape.planning.comparison_budget import DetectableEffect, PlannedComparison
 from cape.protocol.sizes import MAX_SITES
 from cape.settings.wings import NEUROFLAME, missing
-from cape.site.policy import SitePolicy
 
 # (s per exchange, s per exchange and site) beside the sums.  Measured with all parties on one
 # computer (docs/results.md, "Number of sites"); less if each party has its own.
@@ -113,6 +112,7 @@ def print_comparison(plan: PlannedComparison) -> None:
     say(f"Will it work?  {plan.answer}", style="bold" if plan.usable else "bold red")
     if plan.helps:
         say(f"What would do, each by itself: {', '.join(plan.helps)}")
+    _print_refusals(plan)
 
 
 def _term(term: TermForecast, alone: float) -> tuple[str, ...]:
@@ -185,12 +185,15 @@ def _print_weight(plan: PlannedRun) -> None:
         say(f"More sites     breaks first at {plan.breaks}: {plan.breaks_by}")
     else:
         say(f"More sites     nothing breaks up to {MAX_SITES}")
-    if plan.n_sites > (max_sites := SitePolicy().max_sites):
-        say(
-            f"Site policies  the shipped one allows {max_sites} sites: every site of this run must "
-            f"set max_sites = {plan.n_sites} or more in its own",
-            style="yellow",
-        )
+
+
+def _print_refusals(plan: PlannedRun | PlannedComparison) -> None:
+    if plan.refusal:
+        code = plan.refusal.partition(" ")[0]
+        say(f"A run is refused with {code}, unless its settings say accept_low_quality = true.")
+    if plan.sites_refuse:
+        text = f"sites without a policy of their own would refuse the run: {plan.sites_refuse}"
+        say(f"Site policies  {text} (cape policy)", style="yellow")
 
 
 def _bytes(n: int) -> str:
@@ -208,6 +211,7 @@ def _print_advice(plan: PlannedRun) -> None:
     # Warnings of the verdict come first: they tell synthetic from real measurements.
     for text in (*plan.verdict.warnings, *plan.warnings):
         say(text, style="yellow")
+    _print_refusals(plan)
 
 
 ADVICE_STYLES = {"yes": "bold", "perhaps": "bold yellow", "no": "bold red"}

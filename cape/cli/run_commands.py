@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -99,25 +100,28 @@ def simulate_command(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the finished run in --out.")
     ] = False,
+    pages: Annotated[
+        Literal["first", "all"],
+        typer.Option(help="Whose pages to draw beside the common one; cape report draws others."),
+    ] = "first",
     set_values: SetValues = None,
     show: Show = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Run the computation with all sites on this computer, with the code of a real run."""
+    from cape.planning.consortium_folder import settings_beside
     from cape.python.api import simulate_folder
-    from cape.simulation.simulate import refused_by_the_shipped_policy
+    from cape.simulation.simulate import refused_by_policies
 
     out = out or Path("answer" if maps else "out")
     overrides = assignments(set_values) | present(
         computation=computation, epsilon=epsilon, delta=delta
     )
-    if not (directory / "settings.toml").is_file():
+    if settings_beside(directory) is None:
         warn_no_settings(directory, as_json=as_json)
-    refusal = "" if policy_file else refused_by_the_shipped_policy(directory, overrides, maps)
-    if refusal:
-        text = f"sites without a policy of their own would refuse this run: {refusal} (cape policy)"
-        warn(text, as_json=as_json)
+    for who in () if policy_file else refused_by_policies(directory, overrides, maps):
+        warn(f"a real run would be refused by {who} (cape policy)", as_json=as_json)
     begin = functools.partial(
         simulate_folder,
         out=out,
@@ -131,6 +135,7 @@ def simulate_command(
         maps=maps,
         surrogate=surrogate,
         replace=replace,
+        all_pages=pages == "all",
     )
     _follow(begin, directory, show=show, as_json=as_json, quiet=quiet)
 
@@ -279,10 +284,25 @@ def report_command(
         Path | None,
         typer.Option(file_okay=False, help="New folder for a copy of the results with the pages."),
     ] = None,
+    registry: Annotated[
+        bool,
+        typer.Option("--registry", help="Print an entry for OpenDP's registry of deployments."),
+    ] = False,
+    contact: Annotated[str, typer.Option(help="Who publishes the results; for --registry.")] = "",
+    purpose: Annotated[str, typer.Option(help="What they are for; for --registry.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Rebuild the pages from the result files beside them."""
     from cape.report import copied, rebuild, relabel
+
+    if registry:
+        from cape.cli.registry import registry_entry
+
+        if not (contact and purpose):
+            raise typer.BadParameter("--registry needs --contact and --purpose")
+        entry = registry_entry(folder, contact=contact, purpose=purpose)
+        result(entry, json.dumps(entry, indent=2, ensure_ascii=False), as_json=as_json)
+        return
 
     # Names need maps to belong to.
     if template is None and names is not None:

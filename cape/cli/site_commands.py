@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from cape.cli.common import AsJson, file_argument, file_option, result
+from cape.cli.common import AsJson, file_argument, file_option, result, warn_of_policies
 
 
 def store_command(
@@ -64,6 +64,8 @@ def policy_command(
     """Show a site policy as a run reads it, with every key, and the digest of this software."""
     import hashlib
 
+    from cape.settings.documents import toml_text
+    from cape.settings.own_words import as_tables
     from cape.site.policy import PAIR_KEYS, SitePolicy, code_digest, load_policy, promise_text
 
     # Use a run's reader, so that a misspelt key is refused here.
@@ -72,7 +74,10 @@ def policy_command(
     shipped, code = dataclasses.asdict(SitePolicy()), code_digest()
     # As lines of the file, ready to copy.
     lines = [
-        f"{name} = {json.dumps(value)}" + ("" if value == shipped[name] else "  # not as shipped")
+        # An empty table in one line could not be added to.
+        ("# " if (said := as_tables(name, value)) == {} else "")
+        + toml_text({name: said}).rstrip("\n")
+        + ("" if value == shipped[name] else "  # not as shipped")
         for name, value in policy.items()
     ]
     lines += [f"# {name}: {promise_text(pair)}" for name in PAIR_KEYS for pair in policy[name]]
@@ -96,16 +101,19 @@ def settings_command(
 ) -> None:
     """Convert a form's inputs (.json) into a settings.toml, and back."""
     from cape.engines.coinstac.form import form_of, read_form, settings_text
-    from cape.planning.budget import check_before_sending
     from cape.planning.consortium_folder import check_before_it_leaves, read_file
+    from cape.planning.judge import judge
 
     if file.suffix == ".json":
         text = settings_text(read_form(file))
         settings = tomllib.loads(text)
     else:
         settings = read_file(file)
-        text = json.dumps(form_of(settings), indent=2) + "\n"
-    check_before_sending(settings, n_subjects=subjects)
+    judged = judge(settings, n_subjects=subjects).accepted()
+    warn_of_policies(judged, as_json=as_json)
+    if file.suffix != ".json":
+        named = {**settings, "computation": judged.computation.name}
+        text = json.dumps(form_of(named), indent=2) + "\n"
     check_before_it_leaves(text, file)
     if out is not None:
         out.write_text(text, encoding="utf-8")

@@ -61,6 +61,13 @@ def validate_command(
     bids: Annotated[Path | None, folder_option("A derivatives folder.")] = None,
     settings: Annotated[Path | None, file_option("The owner's, beside TARGET by default.")] = None,
     policy: Annotated[Path | None, file_option("The site's own policy file.")] = None,
+    maps: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            help="Public maps, or the results of a run that found some, of a comparison.",
+        ),
+    ] = None,
     site: Annotated[str, typer.Option(help="Name of the site in the messages.")] = "",
     out: Annotated[
         Path | None, typer.Option(help="Table of subjects and findings to write (.tsv); private.")
@@ -72,7 +79,7 @@ def validate_command(
     quiet: Quiet = False,
 ) -> None:
     """Check the data of a site or of a consortium before a run spends any budget."""
-    from cape.planning.consortium_folder import read_settings, settings_beside
+    from cape.planning.consortium_folder import merged, read_file, read_settings, settings_beside
     from cape.planning.validate import check_folder, own_store
     from cape.site.places import SitePlaces
 
@@ -81,7 +88,14 @@ def validate_command(
         settings = target if target.is_file() else settings_beside(target)
     if settings is None:
         warn_no_settings(target, as_json=as_json)
-    owner = read_settings(settings, assignments(set_values))
+    values = assignments(set_values)
+    if maps is not None:
+        from cape.data.templates import file_of_maps
+        from cape.simulation.simulate import of_maps
+
+        maps = file_of_maps(maps) or maps
+        values |= of_maps(maps, merged(read_file(settings), values))
+    owner = read_settings(settings, values)
     places, base = SitePlaces.from_environment(os.environ), _base(target, manifest, bids)
     with SiteProgress(as_json=as_json, quiet=quiet) as on_progress:
         store = None if fast else own_store(places)
@@ -94,6 +108,7 @@ def validate_command(
             store=store,
             on_progress=on_progress,
             headers_only=fast,
+            maps=maps,
         )
     if out is not None:
         _write_table(checked, out)
@@ -175,7 +190,10 @@ def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, stri
         _print_settings(owner)
         sends_maps = resolve(owner.config).sends_maps
         for check in checked.sites:
-            table(f"site {check.site}", SUBJECT_COLUMNS, _subject_rows(check))
+            if check.inspection.most_fail:  # a line for the cause, not one for each of its people
+                say(f"site {check.site}")
+            else:
+                table(f"site {check.site}", SUBJECT_COLUMNS, _subject_rows(check))
             for line in check.inspection.left_out:
                 say(line)
             _print_needs(check, headers_only=checked.headers_only, sends_maps=sends_maps)

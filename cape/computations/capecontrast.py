@@ -44,7 +44,7 @@ from cape.protocol.join import Entries, RunPlan, join
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, Roster, RosterEntry, joined, settings_of
 from cape.protocol.outcome import ContrastOutcome, Outcome, SiteOutcome, Table
-from cape.protocol.phases import AnyPhase, Computation
+from cape.protocol.phases import AnyPhase, Computation, of_public_values
 from cape.protocol.plan import (
     PROTECTS_NOBODY,
     PlannedStage,
@@ -418,7 +418,8 @@ def _check_counts(site: Site, entry: RosterEntry, cell: Counts) -> None:
 
 def pattern_weights(config: CapeContrastConfig, model: ContrastModel) -> Array:
     """Return w (K,), of outcomes in their public units: the unit vector that half A estimates."""
-    return direction(question_of(config, model), CONTRAST.released(model))
+    with of_public_values():
+        return direction(question_of(config, model), CONTRAST.released(model))
 
 
 # -- the result ----------------------------------------------------------------------------------

@@ -16,7 +16,13 @@ from typing import Literal
 
 import numpy as np
 
-from cape.algorithms.templates import MAX_TEMPLATES, TemplateBasis, TemplateMaps, TemplateRegression
+from cape.algorithms.templates import (
+    FEW_TEMPLATES,
+    MAX_TEMPLATES,
+    TemplateBasis,
+    TemplateMaps,
+    TemplateRegression,
+)
 from cape.computations.ica.model import FinalState
 from cape.computations.ica.outcome import ica_report
 from cape.computations.ica.plan import IcaPlanner
@@ -43,7 +49,7 @@ from cape.space.public_basis import in_basis, noise_root, public_basis
 class CapeDualRegConfig(IcaConfig):
     """Settings of capedualreg."""
 
-    n_components: int = option(MAX_TEMPLATES, low=2, high=MAX_TEMPLATES)
+    n_components: int = option(FEW_TEMPLATES, low=2, high=MAX_TEMPLATES)
     feature_space: Literal["mask", "atlas", "matrix", "parcels"] = option("mask", group="Data")
 
     def recipe(self) -> Recipe:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -22,10 +22,11 @@ from cape.algorithms.design import Counts, cell_of, coded, counted, counts_of, i
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.person_outcomes import outcomes_of_person
 from cape.data.checks import Subject
+from cape.data.columns import FEWEST_CELLS, SHOWN, SeenColumn, seen_outcome, seen_variable, tell
 from cape.data.gift import read_gift, read_gift_names
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.names import bare, likeness, one_label_each
-from cape.data.person_tables import lacking, table_of_outcomes, tables_with
+from cape.data.person_tables import lacking, levels_here, table_of_outcomes, tables_with
 from cape.data.tables import (
     MISSING_CELLS,
     SESSION,
@@ -41,9 +42,6 @@ from cape.settings.measures import Measure, outcome_names
 from cape.settings.own_words import OwnWords
 from cape.settings.question import Question, Variable, parse_number, plain
 
-# People named where a column is told to its site
-SHOWN: Final = 3
-
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Compared:
@@ -52,6 +50,7 @@ class Compared:
     labels: tuple[str, ...]
     codes: Mapping[str, Array]  # by variable, (people,) as `Variable.code` gives them
     u: Array  # (people, K) outcomes in public units, NaN where missing
+    public: tuple[str, ...] = ()  # the public columns, as the site's tables call them
 
     def rows(self, question: Question) -> tuple[tuple[str, ...], Data]:
         """Return labels and rows (people, K + 1 + C) in public order."""
@@ -68,7 +67,7 @@ class Compared:
         cell = cell_of(question, self.codes, len(self.labels))
         for levels, n in zip(question.cells, counts_of(question, cell), strict=True):
             if question.public and 0 < n < least:
-                names = " ".join(map(" ".join, zip(question.public, levels, strict=True)))
+                names = " ".join(map(" ".join, zip(self.public, levels, strict=True)))
                 findings.add(IssueCode.GROUP_FEW, f"{names}: {n}, min_group = {least}")
 
     def adds_nothing(
@@ -105,19 +104,29 @@ class Compared:
 
 
 def read_compared(
-    base: Path, words: OwnWords, question: Question, listed: Sequence[str], findings: Findings
+    base: Path,
+    words: OwnWords,
+    question: Question,
+    listed: Sequence[str],
+    findings: Findings,
+    *,
+    stop: bool = True,
 ) -> Compared:
     """Return variables and outcomes of the people whom a site lists, from its tables or GIFT.
 
     Outcomes of images are NaN here (`of_images`).  Faults go to `findings`, which are the site's
-    own; without a usable table all values are NaN.
+    own; without a usable table all values are NaN.  `stop`: whether a column that the site cannot
+    use stops it.
     """
     columns = [one.name for one in question.variables if one.name not in question.of_runs]
     cells = dict.fromkeys(columns, [""] * len(listed))
-    u = np.full((len(listed), len(question.outcomes)), np.nan)
+    outcomes, whole = _Outcomes(question, len(listed)), list[str]()
     if listed:
+        if question.of_tables:
+            outcomes.read(base, words, listed, findings, stop=stop)
         try:
-            places = tables_with(base, words, columns)
+            # Where the rows of that table are torn, nobody has the names that it gives.
+            places = {} if outcomes.is_torn and stop else tables_with(base, words, columns)
         except UnusableFile as verdict:
             findings.add_issue(verdict.issue)
             places = {}
@@ -127,18 +136,31 @@ def read_compared(
                 findings.add(IssueCode.COLUMN_OF_RUNS, f"{name} of {place}")
         for name, own in places.items():
             try:
-                table = _Table(base, name, words, listed, findings)
+                table = _Table(base, name, words, listed, findings, stop=stop)
                 cells |= _cells(table, own, question)
+                whole += [] if table.is_torn else own  # the site is told of the table as a whole
             except UnusableFile as verdict:
                 findings.add_issue(verdict.issue, name)
-        if question.of_tables:
-            u = _outcomes(base, words, question, listed, findings)
     codes = {}
     for one in question.variables:
         codes[one.name] = one.code(cells.get(one.name, [""] * len(listed)))
-    for name in columns:
-        _note_variable(question.variable(name), cells[name], listed, findings)
-    return Compared(labels=tuple(listed), codes=codes, u=u)
+    compared = Compared(
+        labels=tuple(listed),
+        codes=codes,
+        u=outcomes.u,
+        public=tuple(map(words.column, question.public)),
+    )
+    asked = np.flatnonzero(cell_of(question, codes, len(listed)) >= 0).tolist()
+    for name in whole:
+        # Whoever is of no level has no row in the question, and may lack any other column.
+        of_all = name in question.public and not (asked and question.among_column == name)
+        people = range(len(listed)) if of_all else asked
+        labels, own_cells = [listed[m] for m in people], [cells[name][m] for m in people]
+        seen = seen_variable(question.variable(name), labels, own_cells)
+        tell(seen, words, findings, stops=stop)
+    for seen in outcomes.seen(listed, asked):
+        tell(seen, words, findings, stops=stop)
+    return compared
 
 
 # -- tables --------------------------------------------------------------------------------------
@@ -148,14 +170,25 @@ class _Table:
     """A table of people, read row by row for the people who are listed."""
 
     def __init__(
-        self, base: Path, name: str, words: OwnWords, listed: Sequence[str], findings: Findings
+        self,
+        base: Path,
+        name: str,
+        words: OwnWords,
+        listed: Sequence[str],
+        findings: Findings,
+        *,
+        stop: bool,
     ) -> None:
         self.name, self.path, self.listed, self.findings = name, base / name, listed, findings
+        self.words = words
+        self.is_torn = self._is_torn(stop=stop)
         own, here = list(map(bare, read_labels(self.path))), list(map(bare, listed))
         stands_for = one_label_each({*own, *here}, words)
         index = {stands_for[label]: m for m, label in enumerate(here)}
         self._people = [index.get(stands_for[label]) for label in own]
         there = {stands_for[label]: label for label in own}
+        if self.is_torn and stop:
+            return
         if not there.keys() & index.keys():
             observed = f"{len(there)} names such as '{own[0]}', none of {len(listed)} people here"
             raise UnusableFile(IssueCode.GROUP_OTHER, observed, example=listed[0])
@@ -166,9 +199,28 @@ class _Table:
                 hint = f" (did you mean '{other}' there?)" if other else ""
                 findings.add(IssueCode.PERSON_NOWHERE, f"'{label}': not in {name}{hint}")
 
+    def _is_torn(self, *, stop: bool) -> bool:
+        """Tell whether most rows have other cells than the header, after noting it."""
+        header, each = rows_of_people(self.path, comments=True)
+        widths = [row.width for row in each]
+        odd = Counter(width for width in widths if width != len(header))
+        if len(widths) < FEWEST_CELLS or 2 * odd.total() <= len(widths):
+            return False
+        width, n = odd.most_common(1)[0]
+        place = f"{self.name}: {n} of {len(widths)} rows have {width} cells, not {len(header)}"
+        remedy = "give every row as many cells as the header"
+        if width == len(header) + 1:
+            place += ": is the header one cell short?"
+            remedy = "write the missing name into the header, or write the table again: without "
+            remedy += "names of rows (R: row.names = FALSE), with decimal points"
+        self.findings.add(
+            IssueCode.TABLE_WIDTH, place, public={"what": "a table"}, stops=stop, remedy=remedy
+        )
+        return True
+
     def places(self, columns: Sequence[str]) -> list[int]:
         header, _ = rows_of_people(self.path, comments=True)
-        return places_of(header, columns)[1]
+        return places_of(header, list(map(self.words.column, columns)))[1]
 
     def rows(self, question: Question) -> Iterator[tuple[int, str, PersonRow, int]]:
         """Yield whose each row is (an index), its session as `plain` gives it, itself, its width.
@@ -205,11 +257,12 @@ def _cells(table: _Table, columns: Sequence[str], question: Question) -> dict[st
     early: dict[str, list[dict[str, str]]] = {name: [{} for _ in range(n)] for name in columns}
     has_first = [False] * n
     places = table.places(columns)
+    ours = {name: _OurWords(question.variable(name), table.words) for name in columns}
     for m, session, row, width in table.rows(question):
         is_first = session == first
         has_first[m] |= is_first
         for name, place in zip(columns, places, strict=True):
-            cell = _cell(row, place, width, question.variable(name), public=name in question.public)
+            cell = _cell(row, place, width, ours[name], public=name in question.public)
             if cell:
                 said[name][m][plain(cell)] = cell
                 if is_first:
@@ -219,91 +272,124 @@ def _cells(table: _Table, columns: Sequence[str], question: Question) -> dict[st
         each = [early[name][m] if has_first[m] else said[name][m] for m in range(n)]
         found[name] = [next(iter(one.values())) if len(one) == 1 else "" for one in each]
         twice = [label for label, one in zip(table.listed, each, strict=True) if len(one) > 1]
-        _note(table.findings, IssueCode.GROUP_TWICE, name, twice, n)
+        if twice:
+            shown = f"{name}: {len(twice)} of {n}, such as {', '.join(twice[:SHOWN])}"
+            table.findings.add(IssueCode.GROUP_TWICE, shown)
     return found
 
 
-def _cell(row: PersonRow, place: int, width: int, variable: Variable, *, public: bool) -> str:
-    """Return a cell of a variable; "" if it is missing or cannot be read."""
+class _OurWords:
+    """The cells of a column in the words and the unit of the owner."""
 
-    def is_value(cell: str) -> bool:
-        return math.isfinite(variable.code([cell])[0])
+    def __init__(self, variable: Variable, words: OwnWords) -> None:
+        self._variable, self._times = variable, words.times(variable.name)
+        self._levels = {} if variable.is_range else levels_here(variable, words)
+        self._plain = {plain(level) for level in variable.levels}
 
+    def of(self, cell: str) -> str:
+        if self._variable.is_range:
+            value = parse_number(cell) * self._times
+            return cell if self._times == 1.0 or not math.isfinite(value) else repr(value)
+        level = self._levels.get(plain(cell))
+        # A word that the site has given to another level is none of its own.
+        return level or (f"'{cell}'" if plain(cell) in self._plain else cell)
+
+    def is_value(self, cell: str) -> bool:
+        if self._variable.is_range:
+            return math.isfinite(parse_number(cell))
+        return plain(cell) in self._levels
+
+
+def _cell(row: PersonRow, place: int, width: int, ours: _OurWords, *, public: bool) -> str:
+    """Return a cell of a variable in the owner's words; "" if it is missing or cannot be read."""
     if public:
-        cell = row.known_cell(place, width, is_value)
+        cell = row.known_cell(place, width, ours.is_value)
     else:
         try:
             cell = row.cell(place)
         except UnusableFile:
             return ""
     cell = cell.strip()
-    return "" if cell.lower() in MISSING_CELLS and not is_value(cell) else cell
+    return "" if cell.lower() in MISSING_CELLS and not ours.is_value(cell) else ours.of(cell)
 
 
-def _outcomes(
-    base: Path, words: OwnWords, question: Question, listed: Sequence[str], findings: Findings
-) -> Array:
-    """Return the outcomes (people, K) in public units; all NaN after noting an unusable file."""
-    nothing = np.full((len(listed), len(question.outcomes)), np.nan)
-    name = ""
-    try:
-        name = table_of_outcomes(base, words, question)
-        if question.measure is not None:
-            values = _of_gift(base / name, words, question.measure, listed)
-            return in_units(question.outcomes, values)
-        table = _Table(base, name, words, listed, findings)
-        lacks = lacking(question, words)
-        there = [k for k, one in enumerate(question.outcomes) if one.name not in lacks]
-        numbers = _numbers(table, question, there)
-        u = in_units(question.outcomes, *reversed(numbers.values()))
-        for k in there:
-            people = [listed[m] for m in np.flatnonzero(np.isnan(u[:, k])).tolist()]
-            _note(findings, IssueCode.VALUE_NONE, question.outcomes[k].name, people, len(listed))
-        return u
-    except UnusableFile as verdict:
-        findings.add_issue(verdict.issue, name)
-        return nothing
+class _Outcomes:
+    """The outcomes of n people: u (n, K) in public units, NaN where missing."""
+
+    def __init__(self, question: Question, n: int) -> None:
+        self.question = question
+        self.u = np.full((n, len(question.outcomes)), np.nan)
+        self.others: dict[int, dict[int, str]] = {}  # by outcome that was read: cells of people
+        self.is_torn = False
+
+    def read(
+        self, base: Path, words: OwnWords, listed: Sequence[str], findings: Findings, *, stop: bool
+    ) -> None:
+        """Read them from a table or from GIFT's results; faults of the file go to `findings`."""
+        name, question = "", self.question
+        try:
+            name = table_of_outcomes(base, words, question)
+            if question.measure is not None:
+                values = _of_gift(base / name, words, question.measure, listed)
+                self.u = in_units(question.outcomes, values)
+                return
+            table = _Table(base, name, words, listed, findings, stop=stop)
+            lacks = lacking(question, words)
+            there = [k for k, one in enumerate(question.outcomes) if one.name not in lacks]
+            others: dict[int, dict[int, str]] = {k: {} for k in there}
+            numbers = _numbers(table, question, others)
+            self.u = in_units(question.outcomes, *reversed(numbers.values()))
+            self.is_torn, self.others = table.is_torn, {} if table.is_torn else others
+        except UnusableFile as verdict:
+            findings.add_issue(verdict.issue, name)
+
+    def seen(self, listed: Sequence[str], asked: Sequence[int]) -> Iterator[SeenColumn]:
+        """Yield the outcomes that were read, of the people who are asked."""
+        labels, place = [listed[m] for m in asked], {m: i for i, m in enumerate(asked)}
+        for k, cells in self.others.items():
+            odd = {place[m]: cell for m, cell in cells.items()
+                   if m in place and np.isnan(self.u[m, k])}  # fmt: skip
+            yield seen_outcome(self.question.outcomes[k], labels, self.u[list(asked), k], odd)
 
 
-def _numbers(table: _Table, question: Question, there: Sequence[int]) -> dict[str, Array]:
+def _numbers(
+    table: _Table, question: Question, others: Mapping[int, dict[int, str]]
+) -> dict[str, Array]:
     """Return outcomes (people, K) in natural units by session: the earlier and the later one.
 
-    Without a change there is one session, of an empty name.  Numbers of `there` are read; a person
-    with two for one outcome has none.
+    Without a change there is one session, of an empty name.  Numbers of the outcomes in `others`
+    are read, which gets the cells that are no numbers, by person; a person with two numbers for one
+    outcome has none.
     """
     sessions = [plain(name) for name in question.change or ("",)]
     shape = len(table.listed), len(question.outcomes)
     values = {session: np.full(shape, np.nan) for session in sessions}
     clash = {session: np.zeros(shape, dtype=bool) for session in sessions}
-    places = table.places([question.outcomes[k].name for k in there])
-    unclear: dict[int, list[str]] = {k: [] for k in there}
+    names = [question.outcomes[k].name for k in others]
+    places, times = table.places(names), list(map(table.words.times, names))
     for m, session, row, _ in table.rows(question):
         if session not in values:
             continue
         new = np.full(shape[1], np.nan)
-        for k, place in zip(there, places, strict=True):
-            new[k], is_clear = _number(row, place)
-            if not is_clear:
-                unclear[k].append(table.listed[m])
+        for k, place, by in zip(others, places, times, strict=True):
+            cell = _readable(row, place)
+            new[k] = parse_number(cell) * by
+            if math.isnan(new[k]) and cell.lower() not in MISSING_CELLS:
+                others[k][m] = cell
         old = values[session][m]
         clash[session][m] |= np.isfinite(old) & np.isfinite(new) & (old != new)
         values[session][m] = np.where(np.isnan(old), new, old)
     for session, twice in clash.items():
         values[session][twice] = np.nan
-    for k in there:
-        name = question.outcomes[k].name
-        _note(table.findings, IssueCode.VALUE_UNCLEAR, name, unclear[k], shape[0])
     return values
 
 
-def _number(row: PersonRow, place: int) -> tuple[float, bool]:
-    """Return the number of a cell, NaN without one, and whether it is a number or empty."""
+def _readable(row: PersonRow, place: int) -> str:
+    """Return a cell; that of a row or a text that cannot be read is "?"."""
     try:
-        cell = row.cell(place)
+        return row.cell(place).strip()
     except UnusableFile:
-        return math.nan, False
-    value = parse_number(cell)
-    return value, math.isfinite(value) or cell.strip().lower() in MISSING_CELLS
+        return "?"
 
 
 def _of_gift(path: Path, words: OwnWords, measure: Measure, listed: Sequence[str]) -> Array:
@@ -313,34 +399,6 @@ def _of_gift(path: Path, words: OwnWords, measure: Measure, listed: Sequence[str
     stands_for = one_label_each({*own, *here}, words)
     row_of = {stands_for[label]: i for i, label in enumerate(own)}
     return values[[row_of[stands_for[label]] for label in here]]
-
-
-# -- what a site is told -------------------------------------------------------------------------
-
-
-def _note(findings: Findings, code: IssueCode, column: str, people: Sequence[str], n: int) -> None:
-    if people:
-        shown = ", ".join(people[:SHOWN])
-        findings.add(code, f"{column}: {len(people)} of {n}, such as {shown}")
-
-
-def _note_variable(
-    variable: Variable, cells: Sequence[str], listed: Sequence[str], findings: Findings
-) -> None:
-    """Note whose cells of a variable are missing, not understood or outside its range."""
-    told: dict[IssueCode, list[str]] = {}
-    known = np.isfinite(variable.code(cells)).tolist()
-    for label, cell, is_known in zip(listed, cells, known, strict=True):
-        shown = f"{label} '{cell[:20]}'"
-        if not cell:
-            told.setdefault(IssueCode.VALUE_NONE, []).append(label)
-        elif not is_known:
-            code = IssueCode.VALUE_UNCLEAR if variable.is_range else IssueCode.GROUP_NONE
-            told.setdefault(code, []).append(shown)
-        elif variable.is_range and not variable.low <= parse_number(cell) <= variable.high:
-            told.setdefault(IssueCode.COVARIATE_CLIPPED, []).append(shown)
-    for code, people in told.items():
-        _note(findings, code, variable.name, people, len(listed))
 
 
 # -- images --------------------------------------------------------------------------------------

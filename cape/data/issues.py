@@ -18,11 +18,11 @@ from cape.frozen import dataclass
 # E: a list, mask or table of the site cannot be used, which stops it.  X: a subject fails, and
 # counts as zeros.  S: a fault of the people of the site as a whole.  W: a warning.  E depends on
 # names; X and S depend on content, so they stop a site only if its own policy says so, or if more
-# than half of its people fail by one rule (`Findings.stop_if_most_fail`).
+# than half of its people fail (`Findings.stop_if_most_fail`).
 Severity = Literal["E", "X", "S", "W"]
 
-# Fewer people who fail by one rule are never a fault of their site: to stop for one person would
-# tell others about that person.
+# Fewer people who fail are never a fault of their site: to stop for one person would tell others
+# about that person.
 LEAST_OF_A_SITE: Final = 3
 
 # Places named in one line; `Finding.places` has all of them.
@@ -39,7 +39,8 @@ class IssueCode(Enum):
     """The rules, one a line: number, severity, what is wrong, what was expected, the remedy.
 
     CAPE-E1nn stops the site, CAPE-W1nn warns or fails a subject; `strict` makes S, and too many X,
-    E, and so does an X of more than half of the people.
+    E, and so does an X of more than half of the people.  Of several rules that the same people fail
+    by the first explains the others.
     """
 
     # Several rules share a number: other sites read the same sentence about all of them.
@@ -77,8 +78,13 @@ class IssueCode(Enum):
     COLUMN_TWICE = (39, "E", "A list has two columns for one thing", "one", "remove one of the two")
     LIST_BESIDE = (39, "E", "A file looks like a list of people or of marks, and is not read", "one manifest.csv (or .tsv), and participants.tsv", "join it to that, move it out of the folder, or, if it leaves nobody out, write not_exclusions = [\"{name}\"] into the site's own site-policy.toml")
     # ---- who is compared with whom
-    GROUP_COLUMN = (39, "E", "No table of people has a column of the comparison", "columns {columns}", "call the column as the settings do, name its table in the site's own site-policy.toml (tables = [\"volumes.tsv\"]), or ask the owner for another column")
-    OUTCOME_COLUMN = (39, "E", "No table of people has an outcome of the comparison", "columns {columns}", "call the column as the settings do, or name its table in the site's own site-policy.toml (tables = [\"volumes.tsv\"]); if the site does not have it, write there {line}")
+    GROUP_COLUMN = (39, "E", "No table of people has a column of the comparison", "a column {column}", "write {line} into the site's own site-policy.toml, or name the table there (tables = [\"volumes.tsv\"]); or ask the owner for another column")
+    OUTCOME_COLUMN = (39, "E", "No table of people has an outcome of the comparison", "a column {column}", "write {line} into the site's own site-policy.toml, or name the table there (tables = [\"volumes.tsv\"]); if the site does not have it, {lacks}")
+    SESSION_COLUMN = (39, "E", "The table of the outcomes has no sessions, which a change needs", "a column session_id", "add it")
+    PERSON_FIRST = (39, "E", "participant_id is not the first column of a table of people", "participant_id first: no fault of a row may change whom it names", "move it")
+    LEVEL_WORDS = (39, "E", "The site's own file writes two levels of a column alike", "one word a level", "correct levels in the site's own site-policy.toml")
+    TABLE_WIDTH = (39, "E", "Most rows of a table of people have another number of cells than its header", "as many cells as the header has names", "{remedy}")
+    COLUMN_UNUSABLE = (39, "E", "A column of the comparison cannot be used", "cells that most people have and that fit the settings", "{remedy}")
     LACKS_ALL = (39, "E", "The site states that it has no outcome of the comparison", "one outcome at least", "correct lacks in the site's own site-policy.toml, or leave this run out")
     COLUMN_AGAIN = (39, "E", "Several tables of people have a column of the comparison", "one table", "name the tables that count in the site's own site-policy.toml, such as tables = [\"participants.tsv\"]")
     OUTCOMES_APART = (39, "E", "The outcomes stand in several tables of people", "all in one table, whose rows are the people", "join the tables")
@@ -95,7 +101,10 @@ class IssueCode(Enum):
     OUTCOME_NONE = (38, "W", "A person's time courses give no outcome: one is constant, or the repetition time is too long or not known; the person stays counted and adds zeros", "", "look at the images")
     VALUE_UNCLEAR = (38, "W", "Cells of the comparison are no numbers, and count as missing", "numbers with a decimal point", "correct the cells")
     COLUMN_OF_RUNS = (38, "W", "A column of the comparison follows from the runs whose outcomes are compared, and that of a table is not read", "", "give the column of the table another name if that one is meant")
+    VALUE_FAR = (38, "W", "Values of an outcome lie far outside the range of the settings", "", "correct the cells")
+    LEVEL_NOBODY = (38, "W", "Nobody here is of a level of the comparison", "", "leave it, or say how the table writes it (levels)")
     COVARIATE_CLIPPED = (38, "W", "Values of a column lie outside the range of the settings and count as its end", "", "correct the cells, or ask the owner for a wider range")
+    MAPS_ALIKE = (38, "W", "Public maps are nearly one map: courses and connectivity of such a pair are mostly noise", "maps that correlate below .85", "tell the owner, who may leave one of each pair out")
     # ---- several of one
     NAMES_CONTRADICT = (65, "E", "Folder and name of a file say different things", "one label and one session, in the folder as in the name", "rename the one that is wrong")
     LABELS_ALIKE = (65, "E", "Labels look alike: one person, or two?", "labels that differ in more than case, signs, zeros and what cannot be seen", "write same_people = {both} into the site's own site-policy.toml if they are one person's, different_people = {both} if not")
@@ -138,10 +147,12 @@ class IssueCode(Enum):
     NATIVE_GRIDS = (21, "S", "Images of no stated space lie on grids that differ from person to person: in native space?", "one grid, or a space in names or headers", "use the normalised images; if they are, say the space in their names (space-MNI152NLin6Asym) or headers (sform code 4)")
     GRID_RESAMPLED = (17, "W", "An image on another grid was resampled to the mask's", "{shape}, {voxel:.1f} mm")
     GRID_ROUNDED = (18, "W", "Affine differs from the mask's by rounding, accepted", "at most {most:.2g} mm")
+    VOLUME_SIZE = (18, "X", "An image is as wide as no head: another unit?", "{least:g} to {most:g} mm", "write it again with its affine in mm")
     PLACE_OTHER = (19, "X", "Image lies elsewhere than the consortium mask", "at most {most:.2g} mm", "another MNI variant? Use the images of the mask's space")
     SPACE_OTHER = (19, "X", "An image is of another template space than the mask", "images of {space}", "use the images of that space (bids_filter), or ask the owner for a mask of theirs")
     PLACE_RESAMPLED = (19, "W", "An image on another grid was resampled to the mask's", "at most {most:.2g} mm")
     AXES_TURNED = (20, "W", "Axes were flipped or swapped to the mask's")
+    IMAGE_TURNED = (21, "X", "An image is turned, and its header does not say so", "a mean image that fits the mask as the header says", "export it again with its right orientation, and look whether left and right are: that cannot be told here")
     # ---- mask and atlas
     MASK_AFFINE_MISSING = (15, "E", "The {kind} has no affine", "a space", "save it with its affine")
     MASK_AFFINE_SINGULAR = (15, "E", "The {kind} has an affine that no grid can have", "an invertible affine", "save it with its affine")
@@ -209,7 +220,7 @@ class IssueCode(Enum):
     CONSTANT_TOO_MANY = (26, "X", "A subject has too many constant voxels", "at most {most:g} %", "check mask and preprocessing")
     CONSTANT_ZEROED = (26, "W", "Constant voxels were set to 0", "at most {most:g} %", "check mask and preprocessing")
     NO_SIGNAL = (27, "X", "A subject is constant or zero everywhere", "a signal", "convert it again, or leave it out")
-    COVERAGE_LOW = (28, "X", "A subject does not cover the mask", "at least {least:g} %", "check field of view and normalisation")
+    COVERAGE_LOW = (28, "X", "A subject does not cover the mask", "at least {least:g} %", "check field of view and normalisation; images in native space do not fit")
     COVERAGE_PART = (28, "W", "A subject does not cover the mask", "at least {least:g} %", "check field of view and normalisation")
     TIME_CUT = (29, "W", "Time points past max_timepoints are not used", "at most {most}")
     TIME_SHORT = (29, "X", "A subject has too few time points", "{limits}", "lower n_components or min_timepoints (the owner), or leave the subject out (exclude in participants.tsv)")
@@ -219,7 +230,6 @@ class IssueCode(Enum):
     TR_OTHER = (34, "X", "The repetition time of a subject is not that of the settings", "{tr:g} s (tr)", _LEAVE_OUT)
     DUMMY_SCANS = (35, "W", "The first volume differs from the others: dummy scans?", "z below {most:g}", "write n_dummy in the manifest, or ask the owner for drop_first_volumes")
     RANK_LOW = (48, "X", "A subject has a lower rank than there are components", "at least n_components = {n_components}", "use data with fewer signals removed, or lower n_components (the owner)")
-    IMAGE_TURNED = (21, "X", "An image is turned, and its header does not say so", "a mean image that fits the mask as the header says", "export it again with its right orientation, and look whether left and right are: that cannot be told here")
     # ---- the site as a whole
     NATIVE_SPACE = (21, "S", "Most subjects have no signal in half of the mask: not in the common space?", "images normalised to MNI152", "use the normalised images, not those in native space")
     SUBJECTS_FEW = (30, "W", "The site has fewer subjects than there are components", "n_components = {n_components} or more; the consortium as a whole must have them")
@@ -239,6 +249,18 @@ class IssueCode(Enum):
         return f"E1{self.number:02d}" if self.severity == "E" else "E100"
 
 
+# What is usual in data that are right
+_REMARKS: Final = frozenset(
+    IssueCode[name]
+    for name in (
+        "IMAGE_SQUEEZED AFFINE_TRUSTED AFFINES_DIFFER GRID_RESAMPLED GRID_ROUNDED PLACE_RESAMPLED "
+        "AXES_TURNED MASK_NOT_BINARY MASK_SQUEEZED MASK_FULL MANIFEST_COLUMNS TR_UNKNOWN "
+        "CONFOUND_FILLED RUN_SCRUBBED NAN_FILLED CONSTANT_ZEROED COVERAGE_PART TIME_CUT DUMMY_SCANS "
+        "SUBJECTS_FEW PERSON_ABSENT COLUMN_OF_RUNS"
+    ).split()
+)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Issue:
     """A rule that one file breaks, the observation, and values for the texts of the rule."""
@@ -246,17 +268,18 @@ class Issue:
     code: IssueCode
     observed: str
     values: Mapping[str, object] = field(default_factory=dict)
+    what: str = ""  # public: what of the site's files cannot be used
 
     def verdict(self, where: str = "") -> UnusableFile:
-        return UnusableFile(self.code, f"{where}{self.observed}", **self.values)
+        return UnusableFile(self.code, f"{where}{self.observed}", self.what, **self.values)
 
 
 class UnusableFile(Exception):  # noqa: N818 - no error of ours: the verdict on one file
     """An issue of a file that cannot be used; the caller adds the name of the file."""
 
-    def __init__(self, code: IssueCode, observed: str, **values: object) -> None:
+    def __init__(self, code: IssueCode, observed: str, what: str = "", /, **values: object) -> None:
         super().__init__(code.problem)
-        self.issue = Issue(code, observed, values)
+        self.issue = Issue(code, observed, values, what)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -268,6 +291,7 @@ class Finding:
     private: str
     public: str
     places: tuple[str, ...] = ()  # each with what was found there; private, too
+    is_remark: bool = False  # no reason by itself to write to a site's staff
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -288,7 +312,7 @@ class _Entry:
     def public_sentence(self, site: str) -> tuple[str, dict[str, object]]:
         """Return the key of the public sentence and its fields."""
         key = "E100" if self.content else self.code.public_key
-        return key, {"site": site, **self.public}
+        return key, {"site": site, "what": "a list or table", **self.public}
 
 
 class Findings:
@@ -297,6 +321,7 @@ class Findings:
     def __init__(self, site: str, *, strict: bool = False) -> None:
         self.site, self.strict = site, strict
         self.left_out: tuple[str, ...] = ()  # one text for each list with marks; private
+        self.most_fail = False  # a fault of the whole site: only its causes are told
         self._people: dict[IssueCode, set[str]] = {}  # who fails by which rule
         self._entries: list[_Entry] = []
 
@@ -307,15 +332,18 @@ class Findings:
         *,
         public: Mapping[str, object] | None = None,
         of_subject: bool = False,
+        stops: bool = True,
         person: str = "",
         **values: object,
     ) -> Severity:
         """Note a problem; `place` and `values` are private, `public` holds public things only.
 
-        In a file `of_subject` an E becomes an X: the subject fails, not the site.  `person`: the
-        label of the subject who fails by an X.
+        In a file `of_subject` an E becomes an X: the subject fails, not the site.  Without `stops`
+        an E is only told.  `person`: the label of the subject who fails by an X.
         """
         severity: Severity = "X" if of_subject and code.severity == "E" else code.severity
+        if severity == "E" and not stops:
+            severity = "W"
         if person and severity == "X":
             self._people.setdefault(code, set()).add(person)
         content = severity != "E"
@@ -344,8 +372,15 @@ class Findings:
         self, issue: Issue, name: str = "", *, of_subject: bool = False, person: str = ""
     ) -> Severity:
         place = ": ".join(text for text in (name, issue.observed) if text)
+        public = {"what": issue.what} if issue.what else None
         return self.add(
-            issue.code, place, public=None, of_subject=of_subject, person=person, **issue.values
+            issue.code,
+            place,
+            public=public,
+            of_subject=of_subject,
+            stops=True,
+            person=person,
+            **issue.values,
         )
 
     def why(self, passed: Collection[str]) -> dict[str, int]:
@@ -362,15 +397,30 @@ class Findings:
         return {reason: n for reason, n in reasons.items() if n}
 
     def stop_if_most_fail(self, passed: Collection[str], n_listed: int) -> None:
-        """Stop the site if more than half of the people fail by one rule, strict or not.
+        """Stop the site if more than half of the people fail, strict or not.
 
         That is a fault of the site, or a limit that does not fit its data, and not of people: the
-        site is told before it is charged.  Others read that it stopped, and not by which rule.
+        site is told the fewest rules that explain it, and nothing else, before it is charged.
+        Others read that it stopped, and not by which rule.
         """
-        for code, people in self._people.items():
-            n = len(people.difference(passed))
-            if n >= LEAST_OF_A_SITE and 2 * n > n_listed:
-                self._escalate(f"{n} of {n_listed} people of this site fail by this rule", code)
+        n_failed = n_listed - len(passed)
+        if n_failed < LEAST_OF_A_SITE or 2 * n_failed <= n_listed:
+            return
+        # In the order of the catalogue, in which later rules may follow from earlier ones
+        failed = {
+            code: self._people[code].difference(passed)
+            for code in IssueCode
+            if code in self._people
+        }
+        said: set[str] = set()
+        while failed and 2 * (n_failed - len(said)) > n_listed:
+            code = max(failed, key=lambda code: len(failed[code] - said))
+            if failed[code] <= said:
+                break
+            said |= failed[code]
+            n = len(failed[code])
+            self._escalate(f"{n} of {n_listed} people of this site fail by this rule", code)
+            self.most_fail = True
 
     def escalate(self, reason: str) -> None:
         """Make every failure a stop and say why (too many subjects fail)."""
@@ -394,14 +444,18 @@ class Findings:
         if not self.blocked:
             return
         key, fields = self._sorted()[0].public_sentence(self.site)
-        raise DataError(key, detail=in_full(self.listing()), **fields)
+        listing = self.listing()
+        # Of a fault of all one line: the names are those of the list.
+        told = "\n".join(f.private for f in listing) if self.most_fail else in_full(listing)
+        raise DataError(key, detail=told, **fields)
 
     def _sorted(self) -> list[_Entry]:
         # Problems of lists come before failures that stop the site only by their number.
         def rank(entry: _Entry) -> tuple[int, bool, int]:
             return "EXW".index(entry.severity), entry.content, entry.code.number
 
-        return sorted(self._entries, key=rank)
+        entries = (e for e in self._entries if not self.most_fail or e.severity == "E")
+        return sorted(entries, key=rank)
 
     def _finding(self, entry: _Entry) -> Finding:
         code = f"CAPE-{'E' if entry.severity == 'E' else 'W'}1{entry.code.number:02d}"
@@ -410,8 +464,8 @@ class Findings:
         parts = [f"{code} {entry.problem}" + ("" if entry.problem.endswith("?") else ".")]
         if places:
             head = f"{len(places)} times: " if more > 0 else ""
-            tail = f"; and {more} more." if more > 0 else "."
-            parts.append(head + "; ".join(places[:MAX_PLACES]) + tail)
+            shown = head + "; ".join(places[:MAX_PLACES]) + (f"; and {more} more" * (more > 0))
+            parts.append(shown if shown.endswith("?") else f"{shown}.")
         if entry.expected:
             parts.append(f"Expected {entry.expected}.")
         if entry.remedy:
@@ -424,6 +478,7 @@ class Findings:
             private=" ".join(parts),
             public=sentence if entry.severity == "E" else "",
             places=tuple(places),
+            is_remark=entry.code in _REMARKS,
         )
 
 

@@ -137,7 +137,9 @@ class SubjectReduction:
     def _with_templates(self, space: FeatureSpace) -> FeatureSpace:
         if not self._listing.how.templates:
             return space
-        return with_templates(space, self._maps, site=self._listing.site)
+        return with_templates(
+            space, self._maps, site=self._listing.site, sent=self._listing.how.sends_maps
+        )
 
     def prepare(self) -> None:
         """Build the basis before the first subject asks for it."""

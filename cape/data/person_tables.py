@@ -6,8 +6,7 @@ participants.tsv and phenotype/*.tsv as BIDS has them.
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,10 +14,12 @@ from cape.data.file_type import visible
 from cape.data.folders import PARTICIPANTS
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.runs import leads_out
-from cape.data.tables import SESSION, column_names, rows_of_people
-from cape.settings.option import did_you_mean
-from cape.settings.own_words import POLICY_FILE, OwnWords
-from cape.settings.question import Question
+from cape.data.tables import PERSON, SESSION, column_names, rows_of_people
+from cape.settings.documents import toml_key, toml_value
+from cape.settings.option import nearest
+from cape.settings.own_words import POLICY_FILE, OwnWords, folded
+from cape.settings.question import Question, Variable, plain
+from cape.settings.usual import are_alike
 
 PHENOTYPE: Final = "phenotype/*.tsv"
 TABLE_ENDS: Final = (".tsv", ".csv")
@@ -69,23 +70,40 @@ def tables_with(base: Path, words: OwnWords, columns: Sequence[str]) -> dict[str
     headers = named | {name: _header(base, name) for name in _of_bids(base) if name not in named}
     found: dict[str, list[str]] = {}
     for column in columns:
-        having = [name for name, header in named.items() if column.lower() in header]
+        own = folded(words.column(column))
+        having = [name for name, header in named.items() if own in header]
         # A table that the site names stands before those that BIDS has.
-        having = having or [name for name, head in headers.items() if column.lower() in head]
+        having = having or [name for name, header in headers.items() if own in header]
         if len(having) > 1:
-            raise UnusableFile(IssueCode.COLUMN_AGAIN, f"{column}: {', '.join(having)}")
+            raise UnusableFile(IssueCode.COLUMN_AGAIN, f"{own}: {', '.join(having)}")
         if not having:
-            names = dict.fromkeys(name for header in headers.values() for name in header)
-            looked_at = ", ".join(headers) or f"no {PARTICIPANTS}, no {PHENOTYPE}"
-            observed = f"{column}{did_you_mean(column.lower(), names)}: {looked_at}"
-            raise UnusableFile(IssueCode.GROUP_COLUMN, observed, columns=", ".join(columns))
+            raise _without_column(column, own, headers)
         found.setdefault(having[0], []).append(column)
+    for name in found:
+        # A row is read from its left end, so that its first cell is what no fault can move.
+        if PERSON in headers[name][1:]:
+            raise UnusableFile(IssueCode.PERSON_FIRST, f"{name}: {', '.join(headers[name])[:80]}")
     return found
+
+
+def _without_column(column: str, own: str, headers: Mapping[str, Sequence[str]]) -> UnusableFile:
+    """Return the verdict on tables without a column, with the line that says its name there."""
+    names = dict.fromkeys(name for header in headers.values() for name in header)
+    near = next((name for name in names if are_alike(name, own)), "") or nearest(own, names)
+    asked = f"; did you mean '{near}'?" if near else ""
+    looked_at = ", ".join(headers) or f"no {PARTICIPANTS}, no {PHENOTYPE}"
+    return UnusableFile(
+        IssueCode.GROUP_COLUMN,
+        f"{own}{asked}: {looked_at}",
+        f"column {column}",
+        column=column,
+        line=f"variables.{toml_key(column)}.column = {toml_value(near or '...')}",
+    )
 
 
 def lacking(question: Question, words: OwnWords) -> tuple[str, ...]:
     """Return the outcomes of tables that a site states it does not have."""
-    stated = {unicodedata.normalize("NFC", name).strip().lower() for name in words.lacks}
+    stated = set(map(folded, words.lacks))
     names = (one.name for one in question.outcomes if question.measure is None)
     return tuple(name for name in names if name.lower() in stated)
 
@@ -93,11 +111,13 @@ def lacking(question: Question, words: OwnWords) -> tuple[str, ...]:
 def check_columns(base: Path, words: OwnWords, question: Question) -> None:
     """Raise `UnusableFile` unless the site's tables have the columns that a question names."""
     tables_with(base, words, [v.name for v in question.variables if v.name not in question.of_runs])
+    for one in question.variables:
+        if not one.is_range:
+            levels_here(one, words)
     if question.of_tables:
         table = table_of_outcomes(base, words, question)
         if question.change and SESSION not in _header(base, table):
-            observed = f"{table} has no column {SESSION}"
-            raise UnusableFile(IssueCode.GROUP_COLUMN, observed, columns=SESSION)
+            raise UnusableFile(IssueCode.SESSION_COLUMN, table)
 
 
 def table_of_outcomes(base: Path, words: OwnWords, question: Question) -> str:
@@ -114,19 +134,14 @@ def table_of_outcomes(base: Path, words: OwnWords, question: Question) -> str:
     except UnusableFile as verdict:
         if verdict.issue.code is not IssueCode.GROUP_COLUMN:
             raise
-        raise _without_outcomes(base, words, columns, verdict) from None
-
-
-def _without_outcomes(
-    base: Path, words: OwnWords, columns: Sequence[str], verdict: UnusableFile
-) -> UnusableFile:
-    """Return the verdict on tables without an outcome, with the line that states all of them."""
-    there = {name for table in tables_of(base, words) for name in _header(base, table)}
-    absent = [name for name in columns if name.lower() not in there]
-    line = "lacks = [{}]".format(", ".join(f'"{name}"' for name in (*words.lacks, *absent)))
-    return UnusableFile(
-        IssueCode.OUTCOME_COLUMN, verdict.issue.observed, columns=", ".join(columns), line=line
-    )
+        # With the line that states all that are missing.
+        there = {name for table in tables_of(base, words) for name in _header(base, table)}
+        absent = [name for name in columns if folded(words.column(name)) not in there]
+        line = f"lacks = {toml_value([*words.lacks, *absent])}"
+        issue = verdict.issue
+        raise UnusableFile(
+            IssueCode.OUTCOME_COLUMN, issue.observed, issue.what, **{**issue.values, "lacks": line}
+        ) from None
 
 
 def table_with(base: Path, words: OwnWords, columns: Sequence[str]) -> str:
@@ -136,6 +151,20 @@ def table_with(base: Path, words: OwnWords, columns: Sequence[str]) -> str:
         parts = (f"{name} ({', '.join(own)})" for name, own in found.items())
         raise UnusableFile(IssueCode.OUTCOMES_APART, "; ".join(parts))
     return next(iter(found))
+
+
+def levels_here(variable: Variable, words: OwnWords) -> dict[str, str]:
+    """Return the levels of a variable by the words of the site's tables, as `plain` gives them.
+
+    `UnusableFile`: two levels have one word.
+    """
+    said = {plain(level): word for level, word in words.level_words(variable.name).items()}
+    each = [(plain(said.get(plain(level), level)), level) for level in variable.levels]
+    found = dict(each)
+    if len(found) < len(each):
+        shown = ", ".join(word for word, _ in each)
+        raise UnusableFile(IssueCode.LEVEL_WORDS, f"{variable.name}: {shown}")
+    return found
 
 
 def _header(base: Path, name: str) -> list[str]:

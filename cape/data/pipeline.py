@@ -53,7 +53,7 @@ from cape.data.resources import (
 )
 from cape.data.runs import Person, SiteRun, unread
 from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
-from cape.data.templates import with_templates
+from cape.data.templates import alike, with_templates
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
@@ -122,6 +122,7 @@ class Inspection:
     labels: tuple[str, ...] = ()
     needs: ResourceEstimate | None = None
     left_out: tuple[str, ...] = ()  # one line for each list that leaves people out
+    most_fail: bool = False  # a fault of the whole site
     counted: CountedPeople
 
 
@@ -141,7 +142,9 @@ class SitePass:
         """Read variables and outcomes of all listed people, if the settings compare them."""
         if question := self.listing.config.question:
             words = words_beside(base) if words is None else words
-            self.people = read_compared(base, words, question, self.labels, self.findings)
+            self.people = read_compared(
+                base, words, question, self.labels, self.findings, stop=self.stop
+            )
 
     def take_rows(self) -> None:
         """Take everybody who is listed, where rows of tables are the people."""
@@ -188,23 +191,27 @@ def load_site(
     says who is listed, is read, and `before_reading` before any series is.
 
     DataError: a list, mask, table or file of templates cannot be used, raised before
-    `before_reading`; with `stop_if_most_fail`, more than half of the people fail by one rule; with
-    `strict` also for other content.  Its text is the public sentence of the worst finding, its
-    detail holds all private texts.
+    `before_reading`; with `stop_if_most_fail`, more than half of the people fail; with `strict`
+    also for other content.  Its text is the public sentence of the worst finding, its detail holds
+    all private texts.
     """
     findings = Findings(site, strict=strict)
     files = list_site(base, listing, config, findings, before_records, words)
     findings.raise_if_blocked()
     if files.how.templates and files.space is not None:
-        with_templates(files.space, maps or base, site=site)  # refused before hours of reading
+        # Refused before hours of reading.
+        sent = files.how.sends_maps
+        if pairs := alike(with_templates(files.space, maps or base, site=site, sent=sent)):
+            findings.add(IssueCode.MAPS_ALIKE, pairs)
     before_reading(files)
     files = with_features_of_files(files, findings)
     site_pass = SitePass(files, findings, stop=stop_if_most_fail)
+    site_pass.read_compared(base, words)
+    findings.raise_if_blocked()  # a column that cannot be used must not cost hours of reading
     reduction = SubjectReduction(files, maps or base, store)
     # The only pass over the voxels: a second one would take hours at a site.
     read = accepted_subjects(site_pass, reduction, on_subject=on_subject)
     reduced = {label: Y for label, Y in read if Y is not None}
-    site_pass.read_compared(base, words)
     site_data = accepted_site(conclude(site_pass, working))
     passed = {subject.label for subject in site_data.subjects}
     passing = {label: Y for label, Y in reduced.items() if label in passed}
@@ -226,6 +233,7 @@ def inspect_site(
     on_subject: OnSubjectDone | None = None,
     headers_only: bool = False,
     words: OwnWords | None = None,
+    maps: Path | None = None,
 ) -> Inspection:
     """Return all findings of a site and its accepted subjects; never stops early.
 
@@ -235,14 +243,14 @@ def inspect_site(
     listed = list_site(base, listing, config, findings, words=words)
     files = with_features_of_files(listed, findings)
     site_pass = SitePass(files, findings)
+    site_pass.read_compared(base, words)
     # Kept, so that the following run reads no file again.
-    reduction = SubjectReduction(files, base, None if headers_only else store)
+    reduction = SubjectReduction(files, maps or base, None if headers_only else store)
     keeping = reduction if reduction.kept else None
     for _ in accepted_subjects(
         site_pass, keeping, on_subject=on_subject, headers_only=headers_only
     ):
         pass
-    site_pass.read_compared(base, words)
     return conclude(site_pass, working)
 
 
@@ -414,19 +422,19 @@ def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
     # A comparison leaves no copy out: a person's contribution depends on the label, so that one
     # person who becomes a copy would change the answers of two.
     copies = set() if config.question else _leave_copies_out(site_pass)
-    check_grids(site_pass.shapes, findings)
-    note_copies([s for s in site_pass.shapes if s.name not in copies], findings)
     # Without a mask every subject fails; saying so would only hide the reason.
     if space is not None or config.feature_space == "matrix":
         people = site_pass.subjects, site_pass.accepted, len(listed)
         judge_site(*people, config, findings, stop=site_pass.stop)
+    if not findings.most_fail:
+        check_grids(site_pass.shapes, findings)
+        note_copies([s for s in site_pass.shapes if s.name not in copies], findings)
     needs = None
     in_memory = any(run.values is not None for files in listed for run in files.runs)
     if space is not None and site_pass.accepted and not in_memory:
         how = listing.how
         n_basis = widest_basis(how, space)
-        wide = how.brains and how.basis == "kernel"
-        needs = estimate_resources(site_pass.accepted, space, n_basis, working, wide=wide)
+        needs = estimate_resources(site_pass.accepted, space, n_basis, working, how)
         check_room(needs, findings)
     accepted, error = None, None
     try:
@@ -445,6 +453,7 @@ def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
         labels=site_pass.labels,
         needs=needs,
         left_out=findings.left_out,
+        most_fail=findings.most_fail,
         counted=CountedPeople(
             listed=len(listed),
             counted=len(site_pass.accepted),

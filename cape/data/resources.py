@@ -11,6 +11,7 @@ from typing import Final
 from cape.data.checks import Subject
 from cape.data.issues import Findings, IssueCode
 from cape.frozen import dataclass
+from cape.settings.resolved import Resolved
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import basis_memory
 
@@ -72,13 +73,12 @@ def estimate_resources(
     space: FeatureSpace,
     n_basis: int,
     working: Path | None,
-    *,
-    wide: bool = False,
+    how: Resolved,
 ) -> ResourceEstimate:
-    """Return what a run needs; `wide` as for `basis_memory`."""
+    """Return what a run needs."""
     largest = max(map(largest_bytes, subjects), default=0)
     largest *= min(jobs(largest), len(subjects))
-    basis = basis_memory(space, n_basis, wide=wide)
+    basis = basis_memory(how, space, n_basis)
     in_basis = 4 * n_basis * sum(subject.n_timepoints for subject in subjects)
     return ResourceEstimate(
         memory=BASE_MEMORY + basis + largest + 2 * in_basis,

@@ -25,6 +25,7 @@ from cape.delimited import (
     delimiter_of,
     is_number,
     other_separator,
+    read_cell,
     read_matrix_lines,
     separated,
     split_lines,
@@ -214,15 +215,27 @@ class PersonRow:
     cells: tuple[str, ...]  # as many as the header has; none if the row has others
     issue: Issue | None  # what is wrong with the row, if only in some of its cells
 
+    @property
+    def width(self) -> int:
+        """How many cells it has, whether they can be read or not."""
+        return len(self.cells) or self.line.text.count(self.line.delimiter) + 1
+
     def label(self, table: str, place: int) -> str:
-        """Return whom the row names; its line where that cannot be read, and never its values."""
-        if self.cells:
-            return self.cells[place]
+        """Return whom the row names; its line where that cannot be read, and never its values.
+
+        Of a first column it hangs on that cell alone: whatever else stands in the row, it stays.
+        """
+        if place:
+            return self.cells[place] if self.cells else f"line {self.line.number} of {table}"
         # Not by csv: after an open quote, or with another separator, the whole row is one cell.
-        label, separator, _ = self.line.text.partition(self.line.delimiter)
-        if not separator or place:  # cells further on may have moved
+        text, separator = self.line.text.lstrip(" "), self.line.delimiter
+        quoted = _FIRST_QUOTED.match(text)
+        if quoted and text[quoted.end() :].lstrip(" ")[:1] in ("", separator):
+            return read_cell(quoted[1].replace('""', '"').strip())
+        label, found, _ = text.partition(separator)
+        if not found and len(self.cells) != 1:
             return f"line {self.line.number} of {table}"
-        return label.strip().strip('"').strip()
+        return read_cell(label.strip().strip('"').strip())
 
     def cell(self, place: int) -> str:
         """Return a cell; `UnusableFile`: it cannot be read."""
@@ -244,6 +257,7 @@ class PersonRow:
         return next((cell for cell in each if known(cell)), "")
 
 
+_FIRST_QUOTED: Final = re.compile(r'"((?:[^"]|"")*)"')
 # How `Line.text` has a byte that is no UTF-8
 _OTHER_BYTE: Final = re.compile(r"\\x[0-9a-f]{2}")
 
@@ -306,10 +320,10 @@ def places_of(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[
         if (count := names.count(column.lower())) > 1:
             raise UnusableFile(IssueCode.COLUMN_TWICE, f"{count} columns {column}")
         if not count:
-            code = IssueCode.PERSON_COLUMN if column == PERSON else IssueCode.GROUP_COLUMN
             near, found = did_you_mean(column.lower(), names), ", ".join(header)[:80]
-            observed = f"no column {column}{near}; found {found}"
-            raise UnusableFile(code, observed, columns=", ".join(columns))
+            raise UnusableFile(
+                IssueCode.PERSON_COLUMN, f"no column {column}{near}; found {found}", column=column
+            )
     return names.index(PERSON), [names.index(column.lower()) for column in columns]
 
 

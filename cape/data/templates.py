@@ -1,7 +1,8 @@
-"""Public template maps of the features: the owner's file, or the maps of a finished run."""
+"""Public template maps of the features, and their names: the owner's file, or a finished run."""
 
 from __future__ import annotations
 
+import functools
 import io
 from pathlib import Path
 from typing import Final
@@ -16,21 +17,31 @@ from cape.data.images import Resampling, header_alone, read_image
 from cape.data.issues import UnusableFile
 from cape.data.runs import SiteRun
 from cape.data.space import RUN_MAPS, TEMPLATE_FILES, grid_of
+from cape.data.tables import bounded, table_cells
 from cape.delimited import is_number, read_matrix_lines, split_lines
-from cape.errors import DataError, FoundError, own_words
-from cape.space.feature_space import MAX_TEMPLATE_NUMBERS, FeatureSpace
+from cape.errors import ConfigError, DataError, FoundError, own_words
+from cape.space.feature_space import MAX_OWN_NUMBERS, MAX_TEMPLATE_NUMBERS, FeatureSpace
 
 # Longest text of a number with its comma: -1.2345678901234567e-308 and blanks
-MAX_MAPS_BYTES: Final = 32 * MAX_TEMPLATE_NUMBERS
+NUMBER_BYTES: Final = 32
+# Correlation over the features from which two maps are named: their courses share their noise
+ALIKE: Final = 0.85
+MOST_SHOWN: Final = 5
+# Table that names the maps beside it
+NETWORKS_FILE: Final = "networks.tsv"
 
 
-def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpace:
+def with_templates(
+    space: FeatureSpace, base: Path, *, site: str, sent: bool = True
+) -> FeatureSpace:
     """Return the space with the maps of ``templates.nii.gz`` (4-D), ``.npy`` or ``.csv``.
 
     `base`: the folder of a site or of a finished run (its ``group_maps``), or a file of maps.  A
     csv has a row per feature, a column per map.  An image of another grid is resampled if it says
-    that it is of the same space.  DataError CAPE-E280: no file, another grid or space, numbers that
-    are not finite, constant or too many maps.
+    that it is of the same space.  `sent`: all parties get the maps, which are fewer then.
+
+    DataError CAPE-E280: no file, another grid or space, numbers that are not finite, constant or
+    too many maps.
     """
     # Templates must be public: not computed from the consortium's data, except by a release.  No
     # program can check that, so the owner sends the file, and digests of all sites are compared.
@@ -38,20 +49,71 @@ def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpac
     if path is None:
         problem = f"none of {', '.join(TEMPLATE_FILES)} is in {base}; put the owner's there"
         raise DataError("E280", site=site, detail=problem)
+    most = MAX_TEMPLATE_NUMBERS if sent else MAX_OWN_NUMBERS
     try:
-        if path.name.endswith(CIFTI_MAPS):
-            maps = read_scalars(path, space)
-        else:
-            maps = _template_image(path, space) if ".nii" in path.name else _template_array(path)
+        stamp = path.stat()
+        return _templated(space, path, most, (stamp.st_mtime_ns, stamp.st_size))
     except Exception as err:  # readers raise various errors; their text stays here
         observed = own_words(err, "no numbers for every feature")
         if isinstance(err, UnusableFile):
             observed = f"{err.issue.code.problem}: {err.issue.observed}"
-        detail = f"{path.name} cannot be read: {observed}"
+        detail = f"{path.name} cannot be used: {observed}"
         raise DataError("E280", site=site, detail=detail) from err
-    if problem := _template_problem(maps, space.n_features):
-        raise DataError("E280", site=site, detail=f"{path.name} {problem}")
+
+
+# Cached: a site asks before it reads, for its basis and for its card, and a simulation for every
+# site; 105 maps at 2 mm take half a minute.
+@functools.lru_cache(maxsize=1)
+def _templated(space: FeatureSpace, path: Path, most: int, _stamp: object) -> FeatureSpace:
+    if path.name.endswith(CIFTI_MAPS):
+        maps = read_scalars(path, space)
+    elif ".nii" in path.name:
+        maps = _template_image(path, space, most)
+    else:
+        maps = _template_array(path, most)
+    if problem := _template_problem(maps, space.n_features, most):
+        raise FoundError(problem)
     return space.with_templates(maps)
+
+
+def alike(space: FeatureSpace) -> str:
+    """Return the pairs of maps that correlate above `ALIKE`, by their places from 1; or ""."""
+    maps = space.templates()
+    r = np.abs(np.corrcoef(maps, rowvar=False))
+    pairs = np.argwhere(np.triu(r, 1) > ALIKE).tolist()
+    shown = [f"{i + 1} and {j + 1} (r {r[i, j]:.2f})" for i, j in pairs[:MOST_SHOWN]]
+    more = len(pairs) - len(shown)
+    return "maps " + ", ".join(shown) + (f" and {more} more pairs" if more else "") if pairs else ""
+
+
+def named_maps(file: Path, n_maps: int) -> tuple[tuple[str, str], ...]:
+    """Return name and domain of each map from the table beside a file of maps; () without one.
+
+    The table is called as the file (``atlas.tsv`` beside ``atlas.nii.gz``) or ``networks.tsv``: a
+    header with ``name`` and perhaps ``domain``, a row a map, in their order.  ConfigError E012.
+    """
+    stem = file.name.removesuffix(".gz").rpartition(".")[0]
+    places = (file.with_name(name) for name in (f"{stem}.tsv", NETWORKS_FILE))
+    table = next(filter(Path.is_file, places), None)
+    if table is None:
+        return ()
+    do = "write a header with name and domain, then a row a map, in their order."
+    try:
+        header, *rows = (cells for _, cells in table_cells(bounded(table), "\t"))
+    except (UnusableFile, OSError, ValueError) as err:
+        problem = f"{table.name}, which names the maps, cannot be read"
+        raise ConfigError("E012", problem=problem, do=do) from err
+    columns = [cell.lower() for cell in header]
+    if "name" not in columns or len(rows) != n_maps:
+        problem = f"{table.name} beside the maps has columns {', '.join(header)} and {len(rows)} "
+        raise ConfigError("E012", problem=f"{problem}rows for {n_maps} maps", do=do)
+    domain = columns.index("domain") if "domain" in columns else None
+    pairs = [(row[columns.index("name")], "" if domain is None else row[domain]) for row in rows]
+    for name, group in pairs:
+        if set(group) & set(",()\"`'"):
+            problem = f"domain {group} of {name} in {table.name} has a comma, quote or parenthesis"
+            raise ConfigError("E012", problem=problem, do="call it by another name.")
+    return tuple(pairs)
 
 
 def number_of_maps(base: Path) -> int:
@@ -61,7 +123,7 @@ def number_of_maps(base: Path) -> int:
         if path is None or path.name.endswith(CIFTI_MAPS):
             return 0 if path is None else scalars_in(path)
         if ".nii" not in path.name:
-            return int(_template_array(path).shape[1])
+            return int(_template_array(path, MAX_OWN_NUMBERS).shape[1])
         shape = header_alone(path).get_data_shape()
         return int(shape[3]) if len(shape) == 4 else 0
     except Exception:  # reported where they are read
@@ -75,14 +137,14 @@ def file_of_maps(base: Path) -> Path | None:
     return next(filter(Path.is_file, (base, *inside)), None)
 
 
-def _template_problem(maps: Array, n_features: int) -> str:
+def _template_problem(maps: Array, n_features: int, most: int) -> str:
     """Return what is wrong with template maps, shape (D, K), or ""."""
     if maps.ndim != 2 or len(maps) != n_features or maps.shape[1] < 2:
         return f"holds {maps.shape}, needed {n_features} features and 2 maps or more"
     if not np.all(np.isfinite(maps)):
         return "holds NaN or infinite numbers; replace them"
-    if maps.size > MAX_TEMPLATE_NUMBERS:
-        problem = f"holds {maps.size} numbers, allowed {MAX_TEMPLATE_NUMBERS}"
+    if maps.size > most:
+        problem = f"holds {maps.size} numbers, allowed {most}"
         return f"{problem}; use a coarser grid or fewer maps"
     # The maps are regressors: collinear ones leave their time courses undetermined.
     if float(np.min(np.std(maps, axis=0))) == 0.0 or np.linalg.matrix_rank(maps) < maps.shape[1]:
@@ -90,13 +152,13 @@ def _template_problem(maps: Array, n_features: int) -> str:
     return ""
 
 
-def _template_array(path: Path) -> Array:
+def _template_array(path: Path, most: int) -> Array:
     with path.open("rb") as stream:
         # Read no more than the allowed numbers need; a pipe or a growing file states no size.
-        content = stream.read(MAX_MAPS_BYTES + 1)
-    if len(content) > MAX_MAPS_BYTES:
-        problem = f"more than {MAX_MAPS_BYTES // 2**20} MiB"
-        raise FoundError(f"{problem}, at most {MAX_TEMPLATE_NUMBERS} numbers")
+        content = stream.read(NUMBER_BYTES * most + 1)
+    if len(content) > NUMBER_BYTES * most:
+        problem = f"more than {NUMBER_BYTES * most // 2**20} MiB"
+        raise FoundError(f"{problem}, at most {most} numbers")
     if path.suffix == ".npy":
         return np.asarray(read_array(io.BytesIO(content), len(content)), dtype=np.float64)
     lines = split_lines(content, ",")
@@ -105,14 +167,14 @@ def _template_array(path: Path) -> Array:
     return read_matrix_lines(lines[head:])
 
 
-def _template_image(path: Path, space: FeatureSpace) -> Array:
+def _template_image(path: Path, space: FeatureSpace, most: int) -> Array:
     if not space.on_grid:
         raise FoundError("an image, but the features are no voxels of one")
     # By the header, before anything is unpacked.
     shape = header_alone(path).get_data_shape()
-    if len(shape) == 4 and shape[3] * space.n_features > MAX_TEMPLATE_NUMBERS:
+    if len(shape) == 4 and shape[3] * space.n_features > most:
         problem = f"{shape[3]} maps of {space.n_features} features"
-        raise FoundError(f"{problem}, at most {MAX_TEMPLATE_NUMBERS} numbers")
+        raise FoundError(f"{problem}, at most {most} numbers; take a coarser grid or fewer maps")
     run = SiteRun(path=path, name=path.name)
     series = read_image(run, grid_of(space), Resampling(resample="within_space"))
     maps = series.values.astype(np.float64)

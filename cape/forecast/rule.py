@@ -185,7 +185,7 @@ class ForecastRule(ABC):
             possible=self.refused_below(),
             answer=advice.answer,
             usable=g >= self.refused_below(),
-            largest_n_components=min(largest, MAX_COMPONENTS),
+            largest_n_components=largest,
             smallest_epsilon=size.epsilon_for(needed) if finite else 0.0,
             # Without noise G is infinite: no number of subjects is too small.
             smallest_n_subjects=math.ceil(needed * size.n_subjects / g) if g > 0 else 0,

@@ -8,11 +8,10 @@ from contextlib import suppress
 from dataclasses import replace
 from html import escape
 
-from cape.computations import capecontrast, configured, names, planner_of
+from cape.computations import capecontrast, names, planner_of
 from cape.computations.ica.plan import IcaPlanner
 from cape.computations.ica.settings import IcaConfig, sized
 from cape.data.resources import BASE_MEMORY, VOLUMES
-from cape.data.space import mask_space
 from cape.errors import ConfigError
 from cape.forecast.comparison import USUAL_SHARE
 from cape.forecast.one_release import SpatialRule
@@ -21,16 +20,14 @@ from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
 from cape.planning.comparison_budget import PlannedComparison, comparison_budget, epsilon_by_viewer
 from cape.planning.consortium_folder import proposed
-from cape.privacy.accounting import check_delta
+from cape.planning.judge import judge, usual_space, with_sites
 from cape.privacy.cost import Event, Viewer, total_of
-from cape.protocol.join import check_shares, check_sites_are_declared
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import settings_of
 from cape.protocol.plan import filtered
 from cape.protocol.sizes import Weight, breaks_first, check_weight
-from cape.settings.config import Config
+from cape.settings.config import ONE_SITE
 from cape.settings.resolved import resolve
-from cape.settings.words import parse_shape
 from cape.space.public_basis import basis_memory
 
 
@@ -98,6 +95,8 @@ class PlannedRun:
     advice: Advice
     curve: tuple[CurvePoint, ...]  # at other epsilons; empty without noise
     warnings: tuple[str, ...]  # of the settings themselves
+    refusal: str  # what a run of these settings is refused with; empty if it starts
+    sites_refuse: str  # why sites without a policy of their own refuse it; empty if they do not
 
     def __repr__(self) -> str:
         promise = f"epsilon {self.planned:g}" if self.epsilon else "no noise"
@@ -131,6 +130,8 @@ def any_budget_of(
     share: float = USUAL_SHARE,
 ) -> PlannedRun | PlannedComparison:
     """Return the plan of maps or of a comparison; the last two arguments are for comparisons."""
+    if n_sites == 1:
+        settings = {**ONE_SITE, **settings}
     if settings.get("computation") == capecontrast.NAME:
         return comparison_budget(
             settings, n_sites=n_sites, n_subjects=n_subjects, n_outcomes=n_outcomes, share=share
@@ -148,22 +149,17 @@ def budget_of(
     """Return the plan that a real handshake makes from the same numbers; raises its errors.
 
     `settings` have at least epsilon and delta (or ``private = false``); `space` defaults to a usual
-    one for them.
+    one for them.  Low quality is no error here: the verdict explains it.
     """
-    given = dict(settings)
-    name = proposed(given)
-    given.pop("computation", None)
-    planner = _planner(name)
-    config = planner.config.from_input(given)
-    check_shares(config, n_sites)
-    if config.private:
-        check_delta(config.delta, n_subjects=n_subjects)
-    # A run would refuse low quality; a budget explains it in the verdict.
-    lenient, space = replace(config, accept_low_quality=True), space or _space(planner.kind, config)
-    run_plan = planner.plan_run(lenient, n_sites, n_subjects, space)
+    name = proposed(settings)
+    planner, asked = _planner(name), with_sites(settings, n_sites)
+    judged = judge(asked, n_sites=n_sites, n_subjects=n_subjects, space=space)
+    run_plan = judged.plan
+    config = settings_of(planner.config, judged.config)
+    space = usual_space(config) if space is None else space
     d = run_plan.n_basis
-    asked, config = config.n_components, sized(config, n_sites, n_subjects, space)
-    events = run_plan.releases
+    owners, config = config.n_components, sized(config, n_sites, n_subjects, space)
+    events = run_plan.plan
     weight = check_weight(config, events, n_sites, d)
     breaks, breaks_by = breaks_first(config, events, n_sites, d)
     cost = total_of(events)
@@ -187,7 +183,7 @@ def budget_of(
         n_components=config.n_components,
         n_basis=d,
         why_sizes=_why_sizes(
-            planner.kind, config, asked, size.g_of(total), whole=d == space.n_features
+            planner.kind, config, owners, size.g_of(total), whole=d == space.n_features
         ),
         colluders=config.colluders(n_sites),
         shares=shares,
@@ -207,6 +203,8 @@ def budget_of(
         advice=advice,
         curve=() if mu is None else rule.curve(size, epsilon=config.epsilon),
         warnings=filtered(config),
+        refusal=judged.refusal,
+        sites_refuse=judged.sites_refuse,
     )
 
 
@@ -226,47 +224,6 @@ def plans_around(
             other = budget_of({**settings, **change}, n_sites=plan.n_sites, n_subjects=n_subjects)
             others.append((words, other))
     return (("as asked", plan), *others)
-
-
-def check_before_sending(settings: Mapping[str, object], *, n_subjects: int | None) -> None:
-    """Raise the errors that would end a run at its sites.
-
-    Without `n_subjects`, checks that need the number of people are skipped.
-    """
-    computation, config = configured(settings)
-    check_sites_are_declared(config)
-    n_sites = config.expected_sites
-    if not n_sites:
-        return  # `noise=local`: S follows from who joins
-    check_shares(config, n_sites)
-    _check_drop_outs(config, n_sites)
-    planner = planner_of(computation.name)
-    if n_subjects is None or planner is None:
-        return
-    if config.private:
-        check_delta(config.delta, n_subjects=n_subjects)
-    config = settings_of(planner.config, config)
-    space = _space(planner.kind, config)
-    if not (_has_bundled_mask(config) or config.declared_features):
-        # The number of features depends on the sites' files.
-        planner.check_people(config, n_sites, n_subjects, space)
-        return
-    run_plan = planner.plan_run(config, n_sites, n_subjects, space)
-    check_weight(config, run_plan.releases, n_sites, run_plan.n_basis)
-
-
-def _check_drop_outs(config: Config, n_sites: int) -> None:
-    """Raise ConfigError E152 if the owner allows more drop-outs than the number of sites does."""
-    if config.aggregation != "secagg":
-        return
-    survivors = config.survivors(n_sites)
-    problem = f"{survivors} of {n_sites} sites must answer to the end with aggregation=secagg"
-    if survivors == n_sites:
-        do = "so none may drop out: use 4 sites or more, or aggregation=all-sites."
-        raise ConfigError("E152", problem=problem, do=do)
-    if 0 < config.min_survivors < survivors:
-        do = f"so not {n_sites - config.min_survivors} may drop out: set min_survivors={survivors}."
-        raise ConfigError("E152", problem=problem, do=do)
 
 
 def _why_sizes(kind: ComponentKind, config: IcaConfig, asked: int, g: float, *, whole: bool) -> str:
@@ -294,18 +251,12 @@ def _planner(name: str) -> IcaPlanner:
     return planner
 
 
-def _has_bundled_mask(config: Config) -> bool:
-    return config.feature_space == "mask" and config.mask != "file"
-
-
 def _needs(
     config: IcaConfig, space: FeatureSpace, n_basis: int, people: int, weight: Weight
 ) -> SiteNeeds:
     of_one_person = 4 * space.n_features * (USUAL_VOLUMES + VOLUMES)
     in_basis = 4 * n_basis * people * USUAL_VOLUMES
-    how = resolve(config)
-    wide = how.brains and how.basis == "kernel"
-    basis = basis_memory(space, n_basis, wide=wide)
+    basis = basis_memory(resolve(config), space, n_basis)
     images = space.kind == "mask" or config.feature_space == "atlas"
     return SiteNeeds(
         people=people,
@@ -313,19 +264,6 @@ def _needs(
         memory=BASE_MEMORY + basis + of_one_person + 2 * in_basis + weight.site_memory,
         seconds=people * USUAL_VOLUMES * SECONDS_PER_VOLUME if images else None,
     )
-
-
-def _space(kind: ComponentKind, config: IcaConfig) -> FeatureSpace:
-    if _has_bundled_mask(config):
-        space = mask_space(config)
-    elif config.image_shape:
-        shape = parse_shape(config.image_shape)
-        space = FeatureSpace.of_matrix(math.prod(shape), shape)
-    else:
-        # The data are unread: use the number of features in the settings, or the largest allowed.
-        n_features = config.declared_features or config.n_basis or config.max_features
-        space = FeatureSpace.of_matrix(n_features)
-    return replace(space, n_templates=config.n_components) if kind == "template" else space
 
 
 def _stages(events: Sequence[Event], *, n_sites: int, n_subjects: int) -> tuple[StageSummary, ...]:

@@ -9,32 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import product
 from typing import Literal
-
-import numpy as np
 
 from cape.computations import capecontrast
 from cape.computations.capecontrast import CapeContrastConfig
 from cape.errors import ConfigError
-from cape.forecast.comparison import (
-    EFFECTS,
-    GOOD,
-    MAX_USEFUL,
-    USUAL_SHARE,
-    TermForecast,
-    usual_shares,
-)
+from cape.forecast.comparison import EFFECTS, GOOD, MAX_USEFUL, USUAL_SHARE, TermForecast
 from cape.frozen import dataclass
-from cape.privacy.accounting import check_delta
+from cape.planning.judge import judge, usual_sites, with_sites
 from cape.privacy.cost import INFINITE, Cost, Viewer, total_of
-from cape.protocol.join import Entries, check_shares
-from cape.protocol.model import RosterEntry
+from cape.protocol.join import Entries
+from cape.protocol.model import settings_of
 from cape.protocol.sizes import Weight, check_weight
 from cape.settings.config import Config
 from cape.settings.option import out_of_range
 from cape.settings.question import typed
-from cape.space.feature_space import FeatureSpace
 
 # Asked if the settings name no question: two groups and a usual number of covariates
 USUAL: Mapping[str, str] = {
@@ -86,6 +75,8 @@ class PlannedComparison:
     answer: str  # a sentence for people
     helps: tuple[str, ...]  # settings that would do, each by itself; empty unless the answer is no
     others: tuple[DetectableEffect, ...]  # at other epsilons, and with more people
+    refusal: str  # what a run of these settings is refused with; empty if it starts
+    sites_refuse: str  # why sites without a policy of their own refuse it; empty if they do not
 
     @property
     def usable(self) -> bool:
@@ -107,14 +98,11 @@ def comparison_budget(
     """
     if not 0.0 < share < 1.0:
         raise out_of_range("share", share, "between 0 and 1", "give that of one group.")
-    config = _config(settings, n_outcomes)
-    check_shares(config, n_sites)
-    if config.private:
-        check_delta(config.delta, n_subjects=n_subjects)
-    entries, question = usual_sites(config, n_sites, n_subjects, share), config.asked
+    given = with_sites(_question(settings, n_outcomes), n_sites)
+    judged = judge(given, n_sites=n_sites, n_subjects=n_subjects, share=share)
+    config = settings_of(CapeContrastConfig, judged.config)
+    entries, question, events = judged.plan.sites, config.asked, judged.plan.plan
     n = len(question.outcomes)
-    space = FeatureSpace.of_matrix(n)
-    events = capecontrast.plan_run(config, entries, space).releases
     cost = total_of(events)
 
     def other(people: int, epsilon: float) -> DetectableEffect:
@@ -169,6 +157,8 @@ def comparison_budget(
         answer=_answer(config, entries, terms, verdict),
         helps=helps,
         others=tuple(other(people, epsilon) for people, epsilon in sizes),
+        refusal=judged.refusal,
+        sites_refuse=judged.sites_refuse,
     )
 
 
@@ -182,38 +172,16 @@ def epsilon_by_viewer(
     return {viewer: of_viewer.epsilon(config.delta) or 0.0 for viewer, of_viewer in costs.items()}
 
 
-def usual_sites(
-    config: CapeContrastConfig, n_sites: int, n_subjects: int, share: float = USUAL_SHARE
-) -> Entries:
-    """Return sites of equal size whose people have each level as often as usual."""
-    question, entries = config.asked, []
-    levels = [question.variable(name).levels for name in question.public]
-    parts = [usual_shares(len(one), share) for one in levels]
-    cells = np.array([math.prod(cell) for cell in product(*parts)])
-    for s in range(n_sites):
-        people = n_subjects // n_sites + (s < n_subjects % n_sites)
-        counts = _rounded(people * cells, people) if question.public else ()
-        entries.append(RosterEntry(site=f"site{s}", nonce="", n_subjects=people, counts=counts))
-    return tuple(entries)
-
-
-def _rounded(shares: np.ndarray, total: int) -> tuple[int, ...]:
-    """Return whole numbers near `shares` with this total."""
-    ends = np.rint(np.cumsum(shares)).astype(int)
-    ends[-1] = total
-    return tuple(np.diff(ends, prepend=0).tolist())
-
-
-def _config(settings: Mapping[str, object], n_outcomes: int | None) -> CapeContrastConfig:
-    given = {n: v for n, v in settings.items() if n != "computation" and v is not None}
+def _question(settings: Mapping[str, object], n_outcomes: int | None) -> dict[str, object]:
+    given = {name: value for name, value in settings.items() if value is not None}
+    given["computation"] = capecontrast.NAME
     if n_outcomes is not None:
         given["outcomes"] = ", ".join(f"o{k} 0:4" for k in range(n_outcomes))
     if not str(given.get("outcomes", "")).strip():
         do = "give --outcomes K or the setting outcomes."
         raise ConfigError("E013", setting="outcomes", do=do)
-    if not str(given.get("variables", "")).strip():
-        given |= USUAL
-    return CapeContrastConfig.from_input(given)
+    # Of a question that is not asked yet the usual one is forecast; never of half a question.
+    return given if any(given.get(name) for name in (*USUAL, "ask")) else {**given, **USUAL}
 
 
 def _answer(

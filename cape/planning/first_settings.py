@@ -19,13 +19,14 @@ from typing import Final
 from cape.data.bids import RUN_MAKERS, read_name
 from cape.data.cifti import SPHERE_FILES, read_series, structure_file
 from cape.data.file_type import CIFTI_SUFFIX
-from cape.data.folders import names_below, of_kind, sites_below
+from cape.data.folders import names_below, of_kind, sites_below, words_beside
 from cape.data.images import read_image
-from cape.data.issues import Findings, IssueCode
+from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.label_table import read_label_table
 from cape.data.matrices import Orientation, read_matrix
 from cape.data.names import bare, natural_key
-from cape.data.people import ListRefusal, PeopleList, read_people
+from cape.data.people import ListRefusal, PeopleList, people_of_tables, read_people
+from cape.data.person_tables import tables_of
 from cape.data.reading import read_run
 from cape.data.space import (
     ATLAS_FILES,
@@ -40,7 +41,9 @@ from cape.data.tables import RECORDS
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import check_names_no_person
+from cape.planning.first_question import columns_of, first_question
 from cape.planning.label_pairs import compare_places, pair_names
+from cape.planning.public_maps import proposed_question
 from cape.planning.run_headers import (
     BUNDLED,
     MOST_COMPONENTS,
@@ -79,12 +82,14 @@ class InitOptions:
     bids_filter: str = ""
     bids_exclude: str = ""
     orientation: Orientation | None = None
+    maps: Path | None = None
 
     def __str__(self) -> str:
         options = {
             "filter": self.bids_filter,
             "exclude": self.bids_exclude,
             "orientation": self.orientation,
+            "maps": self.maps and str(self.maps),
         }
         words = [word for name, text in options.items() if text for word in (f"--{name}", text)]
         return shlex.join(["cape", "init", str(self.folder), *words])
@@ -154,7 +159,10 @@ def propose(asked: InitOptions) -> Proposal:
     study = _of_one_version(_read(asked))
     for site, people in study.lists.items():
         study.lines.extend((f"{site}: {_people(len(people.listed))}", *people.said))
-    if any(people.source in RECORDS for people in study.lists.values()):
+    asks = _of_people(study)
+    if not study.paths and not any(people.source in RECORDS for people in study.lists.values()):
+        values: dict[str, object] = {"kind": "compared"}
+    elif any(people.source in RECORDS for people in study.lists.values()):
         values = _of_records(study)
     elif any(of_kind(path.name, "matrix") for path in study.paths):
         values = _of_tables(study)
@@ -173,6 +181,8 @@ def propose(asked: InitOptions) -> Proposal:
         sites=list(study.lists),
         n_components=max(2, min(MOST_COMPONENTS, total // PEOPLE_PER_COMPONENT)),
         config=study.config,
+        asks=asks,
+        compared=asked.maps and proposed_question(asked.maps),
         **values,
     )
     everyone = (person for people in study.lists.values() for person in people.people)
@@ -190,7 +200,7 @@ def _people(n: int) -> str:
 def _read(asked: InitOptions) -> _Study:
     """Return the people of all sites: of volumes, else of surfaces, else of tables."""
     sites = sites_below(asked.folder) or {asked.folder.resolve().name: asked.folder}
-    names = [name for base in sites.values() for name in names_below(base)]
+    names = [name for base in sites.values() for name in _series_below(base)]
     shared = (n for n in ATLAS_FILES if all((base / n).is_file() for base in sites.values()))
     atlas = next(shared, "")
     studies: list[_Study] = []
@@ -203,12 +213,35 @@ def _read(asked: InitOptions) -> _Study:
             studies[-1].read(site, base)
         if studies[-1].paths:
             return studies[-1]
+    if compared := _compared(asked, sites):
+        return compared
     if not studies:
         do = "name the folder of one site (for fMRIPrep: the one with sub-*), or one that holds "
         do += "such folders or links to them; data to try it with: cape synth FOLDER."
         problem = "the folder holds no image, matrix or table"
         raise ConfigError("E018", problem=problem, do=do, detail=str(asked.folder))
     return studies[0]
+
+
+def _series_below(base: Path) -> list[str]:
+    """Return the names of files that may be series: without tables of people."""
+    try:
+        tables = tables_of(base, words_beside(base))
+    except UnusableFile:  # told where they are read
+        tables = ()
+    return [name for name in names_below(base) if name not in tables]
+
+
+def _compared(asked: InitOptions, sites: Mapping[str, Path]) -> _Study | None:
+    """Return the people whom tables state, where there are no series; None without tables."""
+    study = _Study(asked=asked, config=Config.from_input({"private": False}))
+    for site, base in sites.items():
+        findings = Findings(site, strict=True)
+        people = people_of_tables(base, words_beside(base), findings)
+        study.lists[site] = people
+        if refusal := people.refusal(findings.listing()):
+            study.refusals[site] = refusal
+    return study if any(people.people for people in study.lists.values()) else None
 
 
 def _spaces(names: Sequence[str], *, with_atlas: bool, tables: bool) -> list[str]:
@@ -424,3 +457,13 @@ def _of_records(study: _Study) -> dict[str, object]:
     widths = {len(people.columns) for people in study.lists.values()}
     study.lines.append(f"tables of one row per person: columns {range_of(widths)}")
     return {"kind": "records", "n_directions": max(1, min(3, min(widths)))}
+
+
+# -- columns of people ---------------------------------------------------------------------------
+
+
+def _of_people(study: _Study) -> dict[str, object]:
+    """Return the settings of a comparison that the tables of people allow; all columns are told."""
+    columns, unread = columns_of(study.lists)
+    study.lines.extend((*unread, *(column.text for column in columns)))
+    return first_question(columns)

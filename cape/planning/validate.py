@@ -9,26 +9,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from cape.counting import CountedPeople, counted_together
 from cape.data.data_store import DataStore
 from cape.data.discovery import check_layout_is_said
 from cape.data.folders import sites_below, words_beside
-from cape.data.issues import Finding, Findings
+from cape.data.issues import Finding, Findings, IssueCode
 from cape.data.person_tables import lacking
 from cape.data.pipeline import Inspection, SiteData, inspect_site
 from cape.errors import CapeError, CapeWarning
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import OwnerSettings, read_settings, settings_beside
-from cape.protocol.join import CARD_NONCE_BYTES, check_sites_are_declared, compare_cards, make_card
+from cape.planning.judge import judge_config, roster_of
+from cape.protocol.join import CARD_NONCE_BYTES, compare_cards, make_card
 from cape.protocol.messages import SiteCard
-from cape.protocol.model import Roster
-from cape.protocol.phases import Computation, start
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
 from cape.settings.resolved import resolve
-from cape.site.context import AggregatorContext
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy, tightened_beside
 
@@ -143,8 +140,13 @@ def check_folder(
     store: DataStore | None = None,
     on_progress: OnSiteSubject | None = None,
     headers_only: bool = False,
+    maps: Path | None = None,
 ) -> FolderCheck:
-    """Check the data of one site or of every site; `given` names the files of one."""
+    """Check the data of one site or of every site; `given` names the files of one.
+
+    `maps`: folder or file of public maps, in place of those in the folders of sites.
+    """
+    owner.computation.bind(owner.config)  # ConfigError for a comparison that asks nothing
     sites = {} if given else sites_below(folder)
     alone, folders = not sites, sites or {site or folder.resolve().name: folder}
     checks = tuple(
@@ -157,6 +159,7 @@ def check_folder(
             store=store,
             on_progress=on_progress,
             headers_only=headers_only,
+            maps=maps,
         )
         for name, base in folders.items()
     )
@@ -167,7 +170,7 @@ def check_folder(
     unsaid: list[Finding] = []
     if owner.has_budget:
         with _noted(unsaid, "Ask the owner for the whole settings.toml."):
-            check_sites_are_declared(owner.config)
+            judge_config(owner.computation, owner.config)
     return FolderCheck(sites=checks, handshake=tuple(unsaid), headers_only=headers_only)
 
 
@@ -181,8 +184,9 @@ def check_site(
     store: DataStore | None = None,
     on_progress: OnSiteSubject | None = None,
     headers_only: bool = False,
+    maps: Path | None = None,
 ) -> SiteCheck:
-    """Return all findings of `join` for a site; `headers_only` skips the data."""
+    """Return all findings of `join` for a site; `headers_only` skips the data, `maps` as above."""
     began = time.monotonic()
     if policy.words == OwnWords():  # as a run that takes the file in the folder for its own
         policy = replace(policy, **asdict(words_beside(base)))
@@ -197,15 +201,18 @@ def check_site(
         on_subject=None if on_progress is None else lambda n, of: on_progress(site, n, of),
         headers_only=headers_only,
         words=policy.words,
+        maps=maps,
     )
-    inspection = _with_templates(inspection, base, owner.config, site)
+    inspection = _with_templates(inspection, maps or base, owner.config, site)
     if inspection.accepted is not None:
         # Outcomes of images are computed in the run.
         least = policy.min_group
         counted = inspection.accepted.counting(owner.config, least, measured=False)
         inspection = replace(inspection, counted=counted)
     accepted, refused = inspection.accepted, list(inspection.findings)
-    # The policy judges settings only with a budget.
+    # The policy judges settings only with a budget; counts leave whatever that will be.
+    if not owner.has_budget:
+        refused += _uncounted(policy, site, owner.config)
     if owner.has_budget:
         with _noted(refused, "Compare epsilon, delta and computation with its file."):
             policy.check_settings(site, owner.computation.name, owner.config)
@@ -229,6 +236,15 @@ def check_site(
     )
 
 
+def _uncounted(policy: SitePolicy, site: str, config: Config) -> tuple[Finding, ...]:
+    try:
+        policy.check_counts(site, config)
+    except CapeError as err:
+        text = f"CAPE-W168 A run would be refused here: {err.public} {err.detail}"
+        return (Finding(code="CAPE-W168", severity="W", private=text, public=""),)
+    return ()
+
+
 def _said(
     accepted: SiteData | None,
     config: Config,
@@ -245,15 +261,20 @@ def _said(
     return counts, lacking(config.question, policy.words)
 
 
-def _with_templates(inspection: Inspection, base: Path, config: Config, site: str) -> Inspection:
+def _with_templates(inspection: Inspection, maps: Path, config: Config, site: str) -> Inspection:
     accepted = inspection.accepted
     if accepted is None or not resolve(config).templates:
         return inspection
-    from cape.data.templates import with_templates
+    from cape.data.templates import alike, with_templates
 
-    filled, findings = None, list(inspection.findings)
+    filled, findings, told = None, list(inspection.findings), Findings(site)
     with _noted(findings, "Put the file that the owner sent into the site's folder."):
-        filled = replace(accepted, space=with_templates(accepted.space, base, site=site))
+        sent = resolve(config).sends_maps
+        space = with_templates(accepted.space, maps, site=site, sent=sent)
+        filled = replace(accepted, space=space)
+        if pairs := alike(space):
+            told.add(IssueCode.MAPS_ALIKE, pairs)
+            findings += told.listing()
     return replace(inspection, findings=tuple(findings), accepted=filled)
 
 
@@ -276,24 +297,14 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
             of_any_number = replace(config, min_sites=1, n_sites=0, site_names="")
             compare_cards(cards, of_any_number if fewer else config)
             return ()
-        roster = _roster(cards, computation, config)
+        judge_config(computation, config, n_sites=len(sites))
+        roster = roster_of(cards, computation, config)
     except CapeError as err:
         return (_finding(err),)
     return tuple(
         Finding(code="CAPE-W150", severity="W", private=f"CAPE-W150 {text}", public="")
         for text in roster.warnings
     )
-
-
-def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config) -> Roster:
-    # Use the aggregator's own code, so that a run cannot refuse what passes here.
-    party = AggregatorContext(config=config)
-    run = start(computation.bind(config))
-    ordered = {site: cards[site] for site in sorted(cards, key=str.encode)}
-    roster, _ = run.phase.combine(party, ordered, run.model)
-    if not isinstance(roster, Roster):
-        raise TypeError("the first phase of a computation is join")
-    return roster
 
 
 @contextmanager

@@ -66,7 +66,7 @@ def join(
 
     def answer(site: Site, model: Model) -> SiteCard:
         site.admit(None)  # policy may refuse before any data are read
-        check_sites_are_declared(site.config)
+        check_declared(site.config)
         source = site.source
         # The only pass over voxels, before any charge.
         prepared(site, source.space)
@@ -190,8 +190,7 @@ def make_roster(
     """Return the roster of these cards with its plan; `addresses` as in `Aggregator`."""
     first = next(iter(cards.values()))
     n_sites = len(cards)
-    check_sites_are_declared(config)
-    check_shares(config, n_sites)
+    check_declared(config, n_sites)
     sites = tuple(
         RosterEntry(
             site=site,
@@ -221,15 +220,18 @@ def make_roster(
     )
 
 
-def check_sites_are_declared(config: Config) -> None:
-    """Refuse (E013) a run whose sites share the noise if the owner does not state their number.
+def check_declared(config: Config, n_sites: int = 0) -> None:
+    """Refuse settings that no number of people could help; `n_sites`: 0 for that of the settings.
 
-    An aggregator could invent sites: with F false ones a real site's noise has 1/(F + 1 - S_C) of
-    the planned variance (docs/threat-model.md).
+    E013: sites share the noise, and the owner does not state their number.  An aggregator could
+    invent sites: with F false ones a real site's noise has 1/(F + 1 - S_C) of the planned variance
+    (docs/threat-model.md).  E152: a number of sites that does not fit the settings.
     """
     if config.private and config.noise == "correlated" and not config.expected_sites:
         do = "the owner says how many sites take part, or names them (site_names)."
         raise ConfigError("E013", setting="n_sites", do=do)
+    if n_sites := n_sites or config.expected_sites:
+        _check_shares(config, n_sites)
 
 
 def _wrong(problem: str) -> ConfigError:
@@ -238,7 +240,7 @@ def _wrong(problem: str) -> ConfigError:
     return ConfigError("E152", problem=problem, do=do)
 
 
-def check_shares(config: Config, n_sites: int) -> None:
+def _check_shares(config: Config, n_sites: int) -> None:
     """Refuse (E152) a number of sites that does not fit the settings, or S_C and t for it."""
     if problem := config.wrong_number(n_sites):
         raise _wrong(problem)

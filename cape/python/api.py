@@ -16,7 +16,9 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +27,32 @@ import numpy as np
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.algorithms.spatial import kurtosis
-from cape.computations import load, planner_of
+from cape.computations import load
 from cape.counting import CountedPeople, counted_together
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
-from cape.errors import CapeWarning, ConfigError, NoiseWarning, SubjectsWarning
+from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning
 from cape.forecast.comparison import USUAL_SHARE
 from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
 from cape.planning.comparison_budget import PlannedComparison
 from cape.planning.consortium_folder import has_settings, proposed
+from cape.planning.judge import judge_config
 from cape.planning.validate import own_store
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
-from cape.python.people import features_of, pandas_for
+from cape.python.people import (
+    by_site,
+    features_of,
+    in_python_words,
+    is_folder,
+    is_table,
+    pandas_for,
+    read_table,
+    several,
+)
 from cape.report import privacy_json, write_results
 from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.settings.wings import LABORATORY, require
@@ -240,8 +252,10 @@ class Consortium:
 
     Parameters
     ----------
-    sites : mapping
-        For each site, the arrays of its people or its folder.
+    sites : mapping or list
+        For each site its folder, or its people: arrays, or names of array files (.npy, .npz, .mat,
+        .csv, .tsv, .1D), a row per time point.  A list of people is one site, a list of such lists
+        one site each.
     space : FeatureSpace, optional
         ``FeatureSpace.of_matrix(D, (rows, columns))`` for images, ``.of_labels("mask", ...)`` for
         voxels; plain columns without it.
@@ -266,12 +280,17 @@ class Consortium:
 
     def __init__(
         self,
-        sites: Mapping[str, Sequence[Array | SiteRun] | Path],
+        sites: Mapping[str, Sequence[Any] | Path] | Sequence[Any],
         *,
         space: FeatureSpace | None = None,
         truth: Array | None = None,
     ) -> None:
-        self._sites = {s: x if isinstance(x, Path) else tuple(x) for s, x in sites.items()}
+        self._sites: dict[str, tuple[Array | SiteRun, ...] | Path] = {
+            site: Path(people)
+            if is_folder(people)
+            else tuple(read_table(X) if is_table(X) else X for X in several(people))
+            for site, people in by_site(sites, None).items()
+        }
         self._truth, self.space = truth, space
         self.config: Config  # of the last run
         if not self._sites or any(x == () for x in self._sites.values()):
@@ -297,6 +316,7 @@ class Consortium:
         """Number of people, not counting sites given as folders."""
         return len(list(self._all()))
 
+    @in_python_words
     def run(
         self,
         *,
@@ -334,17 +354,16 @@ class Consortium:
         Raises
         ------
         ConfigError
-            CAPE-E013: no epsilon; CAPE-E284: so few time points that the arrays are transposed.
+            CAPE-E013: no epsilon; CAPE-E150: the results would be noise, and the settings do not
+            accept_low_quality; CAPE-E284: so few time points that the arrays are transposed.
         DataError
             At a site, no person passed the checks; excluded people raise a `SubjectsWarning`.
         """
         simulation.check_seed(seed)
-        # As in every simulation, low quality gives a warning, not an error.
         values: dict[str, object] = {
             **({} if self.space is None else {"feature_space": self.space.kind}),
             **(ONE_SITE if len(self._sites) == 1 else {"min_sites": min(3, len(self._sites))}),
             "n_sites": len(self._sites),
-            "accept_low_quality": True,
             "delta": delta,
             **self._shape(),
             **(settings or {}),
@@ -366,8 +385,8 @@ class Consortium:
         self._check_length(config.min_timepoints)
         if len(self._sites) == 1 and "min_sites" not in (settings or {}):
             warnings.warn(ALONE, CapeWarning, stacklevel=2)
-        # A real run would be refused; a simulation warns.
-        planner, noise = planner_of(computation), ""
+        plan = partial(judge_config, table, config, n_sites=len(self._sites), space=self.space)
+        plan()  # what needs no data
         sources = {s: self._source(s, people, config) for s, people in self._sites.items()}
         # First: every other figure speaks of all people who are listed.
         counted = counted_together(source.counted for source in sources.values())
@@ -376,10 +395,13 @@ class Consortium:
         for source in sources.values():
             if notice := source.notice:
                 warnings.warn(notice, SubjectsWarning, stacklevel=2)
-        if planner is not None:
-            noise = planner.expected_noise(config, len(self._sites), counted.counted)
-        if noise:  # a warning; the final status follows from the result
-            warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
+        # Of a comparison the levels of people decide, which `join` knows.
+        judged = plan(n_subjects=counted.listed if config.question is None else None).accepted()
+        if not counted.all:
+            # A run counts the people who are listed; its results are worth those who count.
+            with suppress(CapeError):
+                judged = plan(n_subjects=counted.counted)
+        simulation.warn_of_noise(judged)
         # The caller has all data, so a site's policy would not protect them.  A seed in the policy
         # marks the result as a simulation.
         policy = SitePolicy.of_simulation(simulation_seed=-1 if seed is None else seed)
@@ -402,6 +424,7 @@ class Consortium:
             )
         return _result(transport.outcome, self._truth, counted)
 
+    @in_python_words
     def budget(
         self,
         *,
@@ -479,6 +502,7 @@ class Consortium:
         return {"n_features": self.space.n_features}
 
 
+@in_python_words
 def simulate_folder(
     directory: str | Path,
     *,
@@ -496,6 +520,7 @@ def simulate_folder(
     maps: str | Path | None = None,
     surrogate: bool = False,
     replace: bool = False,
+    all_pages: bool = False,
     on_progress: OnProgress | None = None,
     on_subject: OnSubject | None = None,
 ) -> Path:
@@ -527,6 +552,8 @@ def simulate_folder(
         Also run smooth noise and show its figures.
     replace : bool
         Delete an earlier run in `out`.
+    all_pages : bool
+        Draw the page of every site, not of the first alone.
     on_progress, on_subject : callable, optional
         Called after every exchange (such as `cape.ProgressBar`) and after every person read.
 
@@ -538,7 +565,7 @@ def simulate_folder(
     Raises
     ------
     ConfigError
-        CAPE-E013: no epsilon, CAPE-E016: a run has ended in `out`.
+        CAPE-E013: no epsilon, CAPE-E016: a run has ended in `out`, CAPE-E150: noise.
     DataError
         The data of a site did not pass a check.
 
@@ -547,6 +574,9 @@ def simulate_folder(
     >>> cape.simulate("study", out="out", private=False)
     PosixPath('.../out/consortium')
     """
+    if not Path(directory).is_dir():
+        problem = f"no folder {directory}"
+        raise ConfigError("E284", problem=problem, do="give the folder of a site or of several.")
     if surrogate:
         require(LABORATORY, "surrogate")
     arguments = {"epsilon": epsilon, "delta": delta, "private": private}
@@ -564,6 +594,7 @@ def simulate_folder(
         maps=None if maps is None else Path(maps),
         replace=replace,
         store=_store_folder(),
+        all_pages=all_pages,
         on_progress=on_progress,
         on_subject=on_subject,
     )
@@ -629,6 +660,7 @@ def _find_way(through: str) -> Way:
     return find_any_way(through)
 
 
+@in_python_words
 def budget(
     *,
     subjects: int,
@@ -679,6 +711,12 @@ def budget(
     >>> cape.budget(subjects=256, sites=4, epsilon=1.0)
     <PlannedRun 256 people at 4 sites, 12 components, epsilon 1: perhaps>
     """
+    counts: dict[str, object] = {"subjects": subjects, "sites": sites}
+    for name, number in counts.items():
+        if not isinstance(number, int | np.integer) or number < 1:
+            raise ConfigError(
+                "E011", setting=name, got=number, allowed="a whole number, 1 or more", do="count."
+            )
     values: dict[str, object] = {
         "epsilon": epsilon,
         "delta": delta,

@@ -21,6 +21,7 @@ __all__ = [
     "add_score",
     "append_sent",
     "copied",
+    "draw_site",
     "rebuild",
     "relabel",
     "render",
@@ -30,10 +31,26 @@ __all__ = [
 ]
 
 
-def write_site(folder: Path, site: SiteOutcome, summary: PrivateSummary | None = None) -> None:
-    """Write `private/` of one site, which is never sent; maps of subjects need a summary."""
+def write_site(
+    folder: Path, site: SiteOutcome, summary: PrivateSummary | None = None, *, page: bool = True
+) -> None:
+    """Write `private/` of one site, which is never sent; maps of subjects need a summary.
+
+    Without `page` its index.html is left to `draw_site`.
+    """
     private = private_folder.write_private_files(folder, site, summary or PrivateSummary())
-    of_run(site_page.render_site, private)
+    if page:
+        of_run(site_page.render_site, private)
+
+
+def draw_site(folder: Path) -> None:
+    """Draw the page of a site that wrote its results without; nobody else may read it."""
+    private = folder / "private"
+    # In an engine of its own a site has drawn its page already.
+    if (private / "site.json").is_file() and not (private / "index.html").is_file():
+        of_run(site_page.render_site, private)
+        for page in private.glob("index.html"):
+            page.chmod(0o600)
 
 
 def copied(folder: Path, out: Path) -> Path:

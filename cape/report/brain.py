@@ -1,7 +1,8 @@
 """Draw maps on a grid: three planes through a place over anatomy, and a glass brain.
 
-Pages and the figure for a paper share the drawing.  Maps and anatomy are sampled on one canvas with
-the axes of the brain, so that oblique grids are drawn upright.  Left is left.
+Pages, the viewer and the figure for a paper share the drawing.  Maps and anatomy are sampled on one
+canvas with the axes of the brain, so that oblique grids are drawn upright; voxels are interpolated
+there, the files keep their resolution.  Left is left.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from cape.report.plots import (
     THRESHOLD,
     Picture,
     colour_limit,
+    drawn,
     finish,
     new_figure,
     paint_bar,
+    picture_of,
 )
 
 if TYPE_CHECKING:
@@ -39,9 +42,9 @@ if TYPE_CHECKING:
 # Anatomy in MNI space, a file of nilearn, whose import takes seconds
 ANATOMY: Final = "datasets/data/mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
 ANATOMY_STEP: Final = 2  # use every second of its voxels of 1 mm
-# Picture of one map: width in inches, on its own and in the mosaic; mm between two planes
+# Picture of one map: width in inches, how much smaller its tile is; mm between two planes
 PLANES_WIDTH: Final = 6.4
-TILE_WIDTH: Final = 2.6
+TILE_SHRINK: Final = 2
 PLANE_GAP: Final = 8.0
 # Grey of a brain without anatomy, and of the glass
 PLAIN_GREY: Final = 0.86
@@ -65,22 +68,35 @@ PANEL_WIDTH: Final = 1.9
 MAX_CANVAS_POINTS: Final = 200
 # mm around a brain without anatomy
 EMPTY_RIM: Final = 4.0
+# Share of the mask around a point from which it is drawn, where anatomy tells the outline: coarse
+# voxels end inside of it
+RIM_SHARE: Final = 0.25
 # Largest number of points added to the anatomy on a side, whatever the affine of a mask
 MAX_WIDENED: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Canvas:
-    """Points (x, y, z) in mm, the grey drawn below a map, and the voxels of the map at them."""
+    """Points (x, y, z) in mm, the grey drawn below a map, and the map's voxels at them."""
 
     places: tuple[Array, Array, Array]
     grey: Array  # 0 to 1
-    inside: npt.NDArray[np.bool_]  # of the features
-    index: npt.NDArray[np.int64]  # into a raveled volume
+    inside: npt.NDArray[np.bool_]  # where a map is drawn
+    voxels: Array  # (3, n): coordinates of these points in the map's grid
+    filled: npt.NDArray[np.int64]  # the nearest feature of each voxel, into a raveled volume
+    smooth: bool  # whether values change between voxels; parcels have borders
 
     def values(self, volume: Array) -> Array:
         """Return a volume of the map's grid on the canvas, 0 outside of the features."""
-        return np.where(self.inside, np.asarray(volume).ravel()[self.index], 0.0)
+        from scipy import ndimage
+
+        sampled = np.zeros(self.inside.shape)
+        source = np.asarray(volume, dtype=np.float64).ravel()[self.filled]
+        order = 3 if self.smooth else 0
+        sampled[self.inside] = ndimage.map_coordinates(
+            source, self.voxels, order=order, mode="nearest"
+        )
+        return sampled
 
     def nearest(self, place: Array) -> list[int]:
         """Return the point nearest to a place in mm."""
@@ -119,8 +135,12 @@ def _anatomy() -> tuple[tuple[Array, Array, Array], Array] | None:
     return (x, y, z), np.where(box > 0.02, 0.25 + 0.75 * box, 1.0)
 
 
-def canvas_of(mask: npt.NDArray[np.bool_], affine: Array, *, mni: bool) -> Canvas:
+def canvas_of(
+    mask: npt.NDArray[np.bool_], affine: Array, *, mni: bool, parcels: bool = False
+) -> Canvas:
     """Return the canvas of maps over this mask: MNI anatomy, else the outline of the mask."""
+    from scipy import ndimage
+
     anatomy = _anatomy() if mni else None
     mm = np.argwhere(mask) @ affine[:3, :3].T + affine[:3, 3]
     if anatomy is None:
@@ -135,16 +155,30 @@ def canvas_of(mask: npt.NDArray[np.bool_], affine: Array, *, mni: bool) -> Canva
         rim = np.abs(affine[:3, :3]).sum(axis=1) / 2.0 + ANATOMY_STEP
         places, grey = _widened(*anatomy, mm.min(axis=0) - rim, mm.max(axis=0) + rim)
     inverse = np.linalg.inv(affine)
-    shape = mask.shape
-    mm_along = np.ix_(*places)
-    at = [inverse[k, 3] + sum(inverse[k, j] * mm_along[j] for j in range(3)) for k in range(3)]
-    ijk = [np.rint(np.broadcast_to(a, tuple(map(len, places)))).astype(np.int64) for a in at]
-    known_voxel = np.all([(0 <= i) & (i < n) for i, n in zip(ijk, shape, strict=True)], axis=0)
-    index = np.ravel_multi_index(ijk, shape, mode="clip")
-    inside = known_voxel & mask.ravel()[index]
+    mm_along, shape = np.ix_(*places), tuple(map(len, places))
+    at = np.stack(
+        [
+            np.broadcast_to(
+                inverse[k, 3] + sum(inverse[k, j] * mm_along[j] for j in range(3)), shape
+            )
+            for k in range(3)
+        ]
+    )
+    share = ndimage.map_coordinates(mask.astype(np.float64), at, order=0 if parcels else 1)
     if grey is None:
+        inside = share >= 0.5
         grey = np.where(inside, PLAIN_GREY, 1.0)
-    return Canvas(places=places, grey=grey, inside=inside, index=index)
+    else:
+        inside = (share >= RIM_SHARE) & (grey < 1.0)
+    _, nearest = ndimage.distance_transform_edt(~mask, return_indices=True)
+    return Canvas(
+        places=places,
+        grey=grey,
+        inside=inside,
+        voxels=at[:, inside],
+        filled=np.ravel_multi_index(tuple(nearest), mask.shape),
+        smooth=not parcels,
+    )
 
 
 def _widened(
@@ -206,21 +240,14 @@ def words_of(place: Array) -> str:
 
 
 def paint_planes(
-    axes: Axes,
-    canvas: Canvas,
-    values: Array,
-    place: Array,
-    limit: float,
-    corner: Any = (0.0, 0.0),
-    *,
-    fine: int = PIXELS_PER_POINT,
+    axes: Axes, canvas: Canvas, values: Array, place: Array, limit: float, corner: Any = (0.0, 0.0)
 ) -> None:
     """Draw the sagittal, coronal and axial plane through `place`, from `corner` (mm) on."""
     layers = [
         (np.take(canvas.grey, k, axis=normal), np.take(values, k, axis=normal))
         for normal, k in enumerate(canvas.nearest(place))
     ]
-    for normal, box in enumerate(_paint(axes, canvas, layers, limit, corner, fine)):
+    for normal, box in enumerate(_paint(axes, canvas, layers, limit, corner)):
         _mark(axes, box, f"{'xyz'[normal]} {round(float(place[normal]))}", left=normal == 0)
 
 
@@ -233,7 +260,7 @@ def paint_glass(
         at = np.abs(values).argmax(axis=normal)
         through = np.take_along_axis(values, np.expand_dims(at, normal), axis=normal)
         layers.append((grey, through.squeeze(normal)))
-    for normal, box in enumerate(_paint(axes, canvas, layers, limit, corner, PIXELS_PER_POINT)):
+    for normal, box in enumerate(_paint(axes, canvas, layers, limit, corner)):
         _mark(axes, box, "", left=normal == 0)
 
 
@@ -251,21 +278,16 @@ def _glass_of(canvas: Canvas) -> list[Array]:
 
 
 def _paint(
-    axes: Axes,
-    canvas: Canvas,
-    layers: Sequence[tuple[Array, Array]],
-    limit: float,
-    corner: Any,
-    fine: int,
+    axes: Axes, canvas: Canvas, layers: Sequence[tuple[Array, Array]], limit: float, corner: Any
 ) -> list[tuple[float, ...]]:
     """Draw planes (right, up) side by side, values over grey; return the box of each in mm.
 
-    All planes are one image of `fine` pixels per point: matplotlib takes ten times as long to draw
-    an image for every layer of every plane.
+    All planes are one image: matplotlib takes ten times as long to draw one for every layer of
+    every plane.
     """
-    pixel = canvas.step / fine
+    pixel = canvas.step / PIXELS_PER_POINT
     gap = max(1, round(PLANE_GAP / pixel))
-    planes = [_pixels(grey, values, limit, fine) for grey, values in layers]
+    planes = [_pixels(grey, values, limit, smooth=canvas.smooth) for grey, values in layers]
     wide = sum(plane.shape[1] + gap for plane in planes)
     board = np.full((max(plane.shape[0] for plane in planes), wide, 3), 255, dtype=np.uint8)
     left, bottom = corner
@@ -282,15 +304,17 @@ def _paint(
     return boxes
 
 
-def _pixels(grey: Array, values: Array, limit: float, fine: int) -> npt.NDArray[np.uint8]:
+def _pixels(grey: Array, values: Array, limit: float, *, smooth: bool) -> npt.NDArray[np.uint8]:
     """Return a plane (right, up) as RGB, rows upwards: values over smoothed grey."""
     from PIL import Image
 
-    right, up = grey.shape
-    below = Image.fromarray(np.rint(255.0 * grey.T).astype(np.uint8))
-    smooth = below.resize((right * fine, up * fine), Image.Resampling.BILINEAR)
-    over = colours_of(values.T, limit).repeat(fine, axis=0).repeat(fine, axis=1)
-    return np.where(over[..., 3:] > 0, over[..., :3], np.asarray(smooth)[..., None])
+    size = tuple(PIXELS_PER_POINT * n for n in grey.shape)
+    ways = Image.Resampling
+    below = Image.fromarray(np.rint(255.0 * grey.T).astype(np.uint8)).resize(size, ways.BILINEAR)
+    above = Image.fromarray(values.T.astype(np.float32))
+    finer = np.asarray(above.resize(size, ways.BILINEAR if smooth else ways.NEAREST))
+    over = colours_of(finer, limit)
+    return np.where(over[..., 3:] > 0, over[..., :3], np.asarray(below)[..., None])
 
 
 def colours_of(values: Array, limit: float) -> npt.NDArray[np.uint8]:
@@ -324,27 +348,44 @@ def frame(axes: Axes, wide: float, tall: float) -> None:
     axes.set_axis_off()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Sampled:
+    """Maps on their canvas, and the place (mm) of the planes of each."""
+
+    canvas: Canvas
+    values: tuple[Array, ...]
+    planes: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, volumes: Array, affine: Array, *, mni: bool, parcels: bool = False) -> Sampled:
+        """Sample maps (x, y, z, R)."""
+        mask = np.any(volumes != 0, axis=3)
+        canvas = canvas_of(mask, affine, mni=mni, parcels=parcels)
+        each = [volumes[..., k] for k in range(volumes.shape[3])]
+        return cls(
+            canvas=canvas,
+            values=tuple(canvas.values(volume) for volume in each),
+            planes=tuple(place_of(volume, mask, affine) for volume in each),
+        )
+
+    def __iter__(self) -> Iterator[tuple[Array, Array]]:
+        return iter(zip(self.values, self.planes, strict=True))
+
+
 def draw_maps(
-    path: Path, alts: Sequence[str], limit: float, *, mni: bool
+    sampled: Sampled, alts: Sequence[str], limit: float
 ) -> Iterator[tuple[Picture, Picture]]:
-    """Yield for each map of an image three planes through its largest cluster, large and small."""
-    image = files.load_image(path)
-    volumes, affine = np.asarray(image.dataobj, dtype=np.float64), image.affine
-    mask = np.any(volumes != 0, axis=3)
-    canvas = canvas_of(mask, affine, mni=mni)
-    wide, tall = canvas.size
-    for k, alt in enumerate(alts):
-        values = canvas.values(volumes[..., k])
-        place = place_of(volumes[..., k], mask, affine)
-        pictures = []
-        for shape, width in {"planes": PLANES_WIDTH, "tile": TILE_WIDTH}.items():
-            figure = new_figure(width, width * tall / wide)
-            axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-            paint_planes(axes, canvas, values, place, limit)
-            frame(axes, wide, tall)
-            text = f"{alt} Three planes through its largest cluster."
-            pictures.append(finish(figure, alt=text, shape=shape))
-        yield pictures[0], pictures[1]
+    """Yield for each map three planes through its largest cluster, large and small."""
+    wide, tall = sampled.canvas.size
+    for (values, place), alt in zip(sampled, alts, strict=True):
+        figure = new_figure(PLANES_WIDTH, PLANES_WIDTH * tall / wide)
+        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        paint_planes(axes, sampled.canvas, values, place, limit)
+        frame(axes, wide, tall)
+        text = f"{alt} Three planes through its largest cluster."
+        large = drawn(figure)
+        small = large.reduce(TILE_SHRINK)
+        yield picture_of(large, alt=text, shape="planes"), picture_of(small, alt=text, shape="tile")
 
 
 def draw_sheet(
@@ -352,14 +393,13 @@ def draw_sheet(
 ) -> Picture:
     """Draw the maps (x, y, z, R) of one subject, each a row of planes and a glass brain."""
     figure = new_figure(SHEET_WIDTH, 1.0)
-    mask = np.any(volumes != 0, axis=3)
-    canvas = canvas_of(mask, affine, mni=mni)
+    sampled = Sampled.of(volumes, affine, mni=mni)
+    canvas = sampled.canvas
     wide, tall = canvas.size
     figure.set_size_inches(SHEET_WIDTH, len(names) * SHEET_WIDTH * tall / (2 * wide))
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    for k, name in enumerate(names):
+    for k, (name, (values, place)) in enumerate(zip(names, sampled, strict=True)):
         bottom = (len(names) - 1 - k) * tall
-        values, place = canvas.values(volumes[..., k]), place_of(volumes[..., k], mask, affine)
         paint_planes(axes, canvas, values, place, SHEET_LIMIT, (0.0, bottom))
         paint_glass(axes, canvas, values, SHEET_LIMIT, (wide, bottom))
         axes.text(0.0, bottom + tall - 3 * PLANE_GAP, name, va="top", fontsize=9, fontweight="bold")
@@ -373,26 +413,21 @@ def draw_sheet(
     return finish(figure, alt=alt, caption=alt, shape="chart")
 
 
-def networks_figure(
-    volumes: Array, affine: Array, titles: Sequence[str], limit: float, *, mni: bool
-) -> Any:
-    """Draw all maps (x, y, z, R) in a figure of two columns, for a notebook or a paper."""
-    mask = np.any(volumes != 0, axis=3)
-    canvas = canvas_of(mask, affine, mni=mni)
-    wide, tall = canvas.size
+def networks_figure(sampled: Sampled, titles: Sequence[str], limit: float) -> Any:
+    """Draw all maps in a figure of two columns, for a notebook or a paper."""
+    wide, tall = sampled.canvas.size
     across = min(PAPER_COLUMNS, len(titles))
     down = math.ceil(len(titles) / across)
     each = (PAPER_WIDTH - 2 * PAPER_MARGIN) / across
     high = down * (each * tall / wide + TITLE_HEIGHT) + 0.6
     figure = new_figure(PAPER_WIDTH, high)
-    for k, title in enumerate(titles):
+    for k, (title, (values, place)) in enumerate(zip(titles, sampled, strict=True)):
         row, column = divmod(k, across)
         top = 1.0 - (row * (each * tall / wide + TITLE_HEIGHT) + TITLE_HEIGHT) / high
         tallness = each * tall / wide / high
         left, width = (PAPER_MARGIN + column * each) / PAPER_WIDTH, 0.98 * each / PAPER_WIDTH
         axes = figure.add_axes((left, top - tallness, width, tallness))
-        place = place_of(volumes[..., k], mask, affine)
-        paint_planes(axes, canvas, canvas.values(volumes[..., k]), place, limit, fine=1)
+        paint_planes(axes, sampled.canvas, values, place, limit)
         axes.images[0].set_interpolation("none")  # otherwise a PDF shows the edges of images
         frame(axes, wide, tall)
         axes.set_title(title, fontsize=8, loc="left", pad=2.0)
@@ -409,7 +444,8 @@ def maps_figure(z: Array, space: FeatureSpace) -> Any:
     if space.on_grid:
         affine = np.asarray(space.affine).reshape(4, 4)
         volumes = volumes_of(z, space)
-        return networks_figure(volumes, affine, names, limit, mni=space.in_mni)
+        sampled = Sampled.of(volumes, affine, mni=space.in_mni, parcels=space.kind == "atlas")
+        return networks_figure(sampled, names, limit)
     n_columns = min(SQUARES_ACROSS, len(names))
     n_rows = math.ceil(len(names) / n_columns)
     figure = new_figure(PANEL_WIDTH * n_columns, (PANEL_WIDTH + 0.25) * n_rows)

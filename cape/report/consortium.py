@@ -466,6 +466,10 @@ def _write_maps(folder: Path, outcome: IcaOutcome, model: ModelFigures) -> None:
         surfaces.write_spheres(folder, outcome.space)
     for name, columns in sets.items():
         maps.write_maps(folder, name, columns, outcome.space, stamp=stamp)
+    if outcome.space.on_grid:
+        what = maps.file_of(outcome.status).removesuffix("_maps")
+        single = maps.write_single_maps(folder, "", what, z, outcome.space, stamp=stamp)
+        files.write_table(folder / maps.MAP_LIST, ("name", "file"), single)
 
 
 def _csv_text(table: Table) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from cape.computations.ica.recipe import CALIBRATED
 from cape.delimited import read_matrix_lines, split_lines
+from cape.frozen import dataclass
 from cape.privacy.accounting import right_guesses
 from cape.privacy.cost import total_of
 from cape.report import (
@@ -48,8 +49,16 @@ from cape.space.feature_space import is_cifti, is_mni
 AnyFolder = MapFolder | TableFolder | ComparisonFolder
 
 PAGE = "consortium/page.html.j2"
-# Claims on single maps, best first; "" is no claim
-CLAIM_WORDS = ("in halves", "maybe", "", "yes", "likely", "uncertain", "image")
+# Claims on single maps, best first, each with a shape, never a colour alone; "" is no claim
+MARKS = {
+    "in halves": "●",
+    "maybe": "◐",
+    "": "",
+    "yes": "●",
+    "likely": "◐",
+    "uncertain": "○",
+    "image": "\N{EN DASH}",
+}
 
 
 def render(path: Path) -> Path:
@@ -98,7 +107,7 @@ def _ledger(folder: AnyFolder, drawn: bool) -> Values:
     privacy = folder.privacy
     events = privacy.events
     curve = None
-    if drawn and events and privacy.private:
+    if drawn and len(events) > 1 and privacy.private:
         epsilon = np.array([event.epsilon_so_far for event in events], dtype=np.float64)
         phases = [event.phase for event in events]
         budget = float(privacy.budget.epsilon or 0.0)
@@ -143,17 +152,16 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
     if not np.any(values):  # a computation without a released spectrum
         return None
     n, edge = results.n_components, results.noise_edge or 0.0
-    requested = confidence.requested_of(folder.settings, n)
     # On real brains the spectrum did not tell the number of components in any model.
-    images = results.separation.of_images
+    if results.separation.of_images and results.rank_status != "reduced":
+        return None
+    requested = confidence.requested_of(folder.settings, n)
     return {
         "spectrum": plots.draw_spectrum(values, edge, n) if drawn else None,
         "edge": edge,
         "last": float(np.sort(values)[::-1][n - 1]),
-        "images": images,
-        "hint": None
-        if images
-        else confidence.hint(
+        "images": results.separation.of_images,
+        "hint": confidence.hint(
             values,
             confidence.rule_of(results.computation, folder.settings, requested),
             requested=requested,
@@ -170,22 +178,27 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
     pictures: list[tuple[Picture, ...]] = [()] * len(rows)
     path = _maps_of(folder, maps.file_of(results.status))
     on_grid = drawn and results.feature_space in ("mask", "atlas")
-    if on_grid:
-        _write_figures(folder)
     if drawn and _has_pictures(folder):
         alts = [_alt(row, results) for row in rows]
-        bar, pictures = _drawn(folder, path, rows, alts, "Colours of all maps.")
-    placed = [(row, _where(row, results)) for row in rows]
+        bar, pictures = _drawn(folder, path, rows, alts, figures=on_grid)
+    shown = [
+        Shown(
+            row=row,
+            spot=_spot(row, results),
+            claim=_claim(row),
+            dim=_level(row) in ("uncertain", "image") or results.status == "nothing_found",
+            pictures=drawn_pictures,
+        )
+        for row, drawn_pictures in zip(rows, pictures, strict=True)
+    ]
     # Strong claims come first: the first screen shows what may be read as a network.
-    order = sorted(range(len(rows)), key=lambda k: (CLAIM_WORDS.index(_level(rows[k])), k))
+    shown.sort(key=lambda one: list(MARKS).index(_level(one.row)))
     return {
-        "order": order,
+        "shown": shown,
         "bar": bar,
-        "threshold": 0.0 if results.feature_space == "matrix" else plots.THRESHOLD,
         "calibrated": CALIBRATED,
-        "components": list(zip(placed, pictures, strict=True)),
-        "spots": [_spot(row, where, results) for row, where in placed],
-        "table": placed,
+        "marks": MARKS,
+        "table": _table(rows, results),
         "viewer": (folder.path / viewer.VIEWER_FILE).is_file(),
         "figures": on_grid,
         "cifti": is_cifti(results.feature_space) and path.name,
@@ -204,9 +217,17 @@ def _has_pictures(folder: MapFolder) -> bool:
 
 
 def _drawn(
-    folder: MapFolder, path: Path, rows: Sequence[Component], alts: Sequence[str], caption: str
+    folder: MapFolder,
+    path: Path,
+    rows: Sequence[Component],
+    alts: Sequence[str],
+    *,
+    figures: bool = False,
 ) -> tuple[Picture, list[tuple[Picture, ...]]]:
-    """Return the colour bar, and the pictures of each map: squares, spheres or slices."""
+    """Return the colour bar, and the pictures of each map: squares, spheres or slices.
+
+    `figures`: also write networks.pdf, networks.svg and the viewer of maps on a grid.
+    """
     results, names = folder.results, [row.name for row in rows]
     threshold = plots.THRESHOLD
     drawings: list[tuple[Picture, ...]]
@@ -220,35 +241,83 @@ def _drawn(
         limit = plots.colour_limit(z)
         drawings = [(p,) for p in surfaces.draw_spheres(z, spheres, names, alts, limit)]
     else:
-        limit = plots.colour_limit(maps.read_maps(path))
-        mni = is_mni(results.template_space)
-        drawings = list(brain.draw_maps(path, alts, limit, mni=mni))
-    return plots.draw_colour_bar(limit, threshold, caption), drawings
+        image = files.load_image(path)
+        volumes = np.asarray(image.dataobj, dtype=np.float64)
+        limit = plots.colour_limit(volumes[np.any(volumes != 0, axis=3)])
+        sampled = brain.Sampled.of(
+            volumes,
+            image.affine,
+            mni=is_mni(results.template_space),
+            parcels=results.feature_space == "atlas",
+        )
+        drawings = list(brain.draw_maps(sampled, alts, limit))
+        if figures:
+            _write_figures(folder, sampled, limit)
+    return plots.draw_colour_bar(limit, threshold), drawings
 
 
-def _write_figures(folder: MapFolder) -> None:
-    results, rows = folder.results, folder.components
-    image = files.load_image(_maps_of(folder, maps.file_of(results.status)))
-    volumes = np.asarray(image.dataobj, dtype=np.float64)
-    limit = plots.colour_limit(volumes[np.any(volumes != 0, axis=3)])
-    titles = [f"{row.name}  {row.label}" if row.label else row.name for row in rows]
-    mni = is_mni(results.template_space)
-    figure = brain.networks_figure(volumes, image.affine, titles, limit, mni=mni)
-    brain.write_networks(folder.path, figure)
-    viewer.write_viewer(
-        folder.path,
-        volumes,
-        image.affine,
-        titles,
-        limit,
-        mni=mni,
-        values={"results": results, "label": label_line(results)},
-    )
+def _write_figures(folder: MapFolder, sampled: brain.Sampled, limit: float) -> None:
+    titles = [f"{row.name}  {row.label}" if row.label else row.name for row in folder.components]
+    brain.write_networks(folder.path, brain.networks_figure(sampled, titles, limit))
+    values = {"results": folder.results, "label": label_line(folder.results)}
+    viewer.write_viewer(folder.path, sampled, titles, limit, values)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """A map as the page shows it; its last picture is its tile."""
+
+    row: Component
+    spot: str
+    claim: str
+    dim: bool
+    pictures: tuple[Picture, ...]
 
 
 def _level(row: Component) -> str:
     """Return the claim on a map without "sharp"; empty without a claim."""
     return (row.found_again or "").partition(",")[0]
+
+
+def _claim(row: Component) -> str:
+    """Return what is claimed of a map, in the words of mosaic, list and table; empty: nothing."""
+    if not (word := _level(row)):
+        return row.verdict or ""
+    if word == "image":
+        return f"{MARKS[word]} mirror image of {row.mirror_of}"
+    figure = row.stability if row.claimed is None else row.claimed
+    # Cut, not rounded: .4965 would read as .50, and uncertain.
+    cut = "" if figure is None else f" .{min(int(100.0 * figure), 99):02d}"
+    return f"{MARKS[word]} {word}{cut}" + (f", mirrors {row.mirror_of}" if row.mirror_of else "")
+
+
+def _table(
+    rows: Sequence[Component], results: MapResults
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return header and cells of the table of a set of maps, without columns that are empty."""
+
+    def number(value: float | None, form: str, unit: str = "") -> str:
+        return "" if value is None else f"{value:{form}}{unit}"
+
+    cells = [
+        {
+            "map": row.name,
+            "how sure": _claim(row) + (", sharp" if ", sharp" in (row.found_again or "") else ""),
+            "peak": _where(row, results),
+            "z there": number(row.peak_z, ".1f"),
+            "size, cm³": number(None if row.size_mm3 is None else row.size_mm3 / 1e3, ".1f"),
+            "share": number(None if row.share is None else 100 * row.share, ".1f", " %"),
+            "nearest": row.label or (f"no name ({row.nearest})" if row.nearest else ""),
+            "r": number(row.label_r, ".2f"),
+            "chance": number(row.label_chance, ".2f"),
+            "noise, |z|": number(row.noise_z, ".2f"),
+            "expected r": number(row.expected_r, ".2f"),
+            "curvature": number(row.curvature, ".2f"),
+        }
+        for row in rows
+    ]
+    header = tuple(name for name in cells[0] if any(row[name] for row in cells)) if cells else ()
+    return header, [tuple(row[name] for name in header) for row in cells]
 
 
 def _where(row: Component, results: MapResults) -> str:
@@ -264,11 +333,11 @@ def _where(row: Component, results: MapResults) -> str:
     return f"column {row.peak_feature}"
 
 
-def _spot(row: Component, where: str, results: MapResults) -> str:
+def _spot(row: Component, results: MapResults) -> str:
     """Return the name of a map, else its place: in words in MNI space, else as given."""
     place = (row.peak_x_mm, row.peak_y_mm, row.peak_z_mm)
     if row.label or None in place or not is_mni(results.template_space):
-        return row.label or where
+        return row.label or _where(row, results)
     return brain.words_of(np.array(place, dtype=np.float64))
 
 
@@ -304,11 +373,12 @@ def _free_set(folder: MapFolder, *, drawn: bool) -> Values:
     if drawn and path.is_file() and path.suffix != ".csv" and _has_pictures(folder):
         alts = [f"{row.name}: a spatial component of the released subspace." for row in rows]
         # The two sets have different colour limits, so each has its bar.
-        bar, pictures = _drawn(folder, path, rows, alts, "Colours of the spatial set.")
+        bar, pictures = _drawn(folder, path, rows, alts)
     return {
         "free_bar": bar,
         "free_set": pictures,
-        "free_table": [(row, _where(row, results)) for row in rows],
+        "free_table": _table(rows, results),
+        "free_names": [row.name for row in rows],
     }
 
 

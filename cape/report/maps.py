@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,10 @@ ENDINGS = {
 }
 
 
+# Lists of the files that hold one map each: of the consortium, and of a site's people
+MAP_LIST = "maps.tsv"
+
+
 def free_file_of(verdict: str | None) -> str:
     """Return the name of the free spatial maps' file, by the verdict of their left-right test."""
     return "unconfirmed_spatial_maps" if verdict == "nothing" else "spatial_maps"
@@ -169,6 +174,36 @@ def image_of(z: Array, space: FeatureSpace, *, stamp: str = "cape") -> Any:
     names = f"volumes: {' '.join(component_names(z.shape[1]))}"
     image.header.extensions.append(Nifti1Extension("comment", names.encode()))
     return image
+
+
+def write_single_maps(
+    folder: Path,
+    prefix: str,
+    what: str,
+    maps: Array,
+    space: FeatureSpace,
+    *,
+    stamp: str,
+    level: int = 9,
+) -> Iterator[tuple[str, str]]:
+    """Write maps (D, R) of a grid, each into a file named as BIDS has it; yield name and file.
+
+    `prefix`: entities before those of the map, such as sub-01; `what`: which maps, for ``desc``.
+    """
+    from nibabel.nifti1 import Nifti1Extension, Nifti1Image
+
+    whole = image_of(maps, space, stamp=stamp)
+    place = f"space-{space.template_space}" if space.template_space.isalnum() else ""
+    for k, name in enumerate(component_names(maps.shape[1])):
+        header = whole.header.copy()
+        header.extensions.clear()
+        header.extensions.append(Nifti1Extension("comment", name.encode()))
+        image = Nifti1Image(np.asarray(whole.dataobj)[..., k], whole.affine, header)
+        entities = (prefix, place, f"desc-{what}{name}", "stat-z", "statmap.nii.gz")
+        file = "_".join(filter(None, entities))
+        packed = gzip.compress(image.to_bytes(), compresslevel=level, mtime=0)
+        (folder / file).write_bytes(packed)
+        yield name, file
 
 
 def read_maps(path: Path) -> Array:

@@ -116,15 +116,25 @@ def png_of(figure: Figure) -> bytes:
     return target.getvalue()
 
 
-def finish(figure: Figure, *, alt: str, caption: str = "", shape: str = "") -> Picture:
-    """Return the figure as a palette PNG; equal figures give equal bytes."""
+def drawn(figure: Figure) -> Any:
+    """Return the figure as an image of PIL."""
     from PIL import Image
 
     canvas: Any = figure.canvas
     canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+
+
+def finish(figure: Figure, *, alt: str, caption: str = "", shape: str = "") -> Picture:
+    """Return the figure as a palette PNG; equal figures give equal bytes."""
+    return picture_of(drawn(figure), alt=alt, caption=caption, shape=shape)
+
+
+def picture_of(full: Any, *, alt: str, caption: str = "", shape: str = "") -> Picture:
+    from PIL import Image
+
     palette = Image.new("P", (1, 1))
     palette.putpalette(_palette())
-    full = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     # Dither would add grains to flat areas, which compress badly and look like data.
     image = full.quantize(palette=palette, dither=Image.Dither.NONE)
     target = io.BytesIO()
@@ -278,12 +288,12 @@ def draw_squares(
         yield finish(figure, alt=alt, caption=name, shape="square")
 
 
-def draw_colour_bar(limit: float, threshold: float, caption: str) -> Picture:
+def draw_colour_bar(limit: float, threshold: float) -> Picture:
     figure = new_figure(5.4, 0.62)
     paint_bar(figure.add_axes((0.06, 0.5, 0.62, 0.3)), limit, threshold)
     alt = f"Colour bar from blue, z minus {limit:g}, to red, z {limit:g}"
     alt += f"; |z| below {threshold:g} is not coloured." if threshold else "."
-    return finish(figure, alt=alt, caption=caption, shape="bar")
+    return finish(figure, alt=alt, shape="bar")
 
 
 def paint_bar(axes: Axes, limit: float, threshold: float) -> None:

@@ -32,9 +32,11 @@ WrittenPerson = tuple[str, str, int]  # label, stem of the names of files, time 
 FACTS = tuple("files timepoints tr coverage rank grid tsnr mean_fd scrubbed minutes".split())
 AGREEMENT = "map_agreement.tsv"
 LOADINGS = "loadings.tsv"
+SECOND_LEVEL = "second_level.tsv"
 # Dynamic range of every spectrum, and low over high frequencies
 SPECTRA_SUMMARY = "spectra_summary.tsv"
 PEOPLE_TABLE = "people.tsv"
+SUBJECT_TABLE = "subjects.tsv"
 # Statuses of runs whose maps have names on the consortium's page
 STATUSES_WITH_NAMES = ("converged", "released", "networks", "max_rounds", "not_judged")
 
@@ -133,7 +135,7 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
     private.mkdir(parents=True, exist_ok=True)
     derivatives.begin_dataset(private)
     people = _write_subjects(private, site, summary)
-    _write_subject_table(private / "subjects.tsv", site, summary, people)
+    _write_subject_table(private / SUBJECT_TABLE, site, summary, people)
     checks = [replace(check, text=files.line(check.text)) for check in summary.checks]
     files.write_rows(private / "checks.tsv", Check, checks)
     sent = "".join(json.dumps(dict(reply)) + "\n" for reply in summary.sent)
@@ -247,6 +249,8 @@ def _write_subjects(
         SPECTRA_SUMMARY: ("subject", "measure", *site.names),
         AGREEMENT: ("subject", *site.names),
         LOADINGS: ("subject", *site.names),
+        # The columns that nilearn's SecondLevelModel asks for
+        SECOND_LEVEL: ("subject_label", "map_name", "effects_map_path"),
     }
     tables: dict[str, TextRows] = {name: [] for name in headers}
     each = zip(site.time_courses, chain(summary.subjects, repeat(None)), strict=False)
@@ -268,9 +272,14 @@ def _write_subjects(
             place, name = derivatives.folder_of(private, stem), f"{stem}_{derivatives.MAPS}"
             place.mkdir(exist_ok=True, parents=True)
             maps.write_maps(place, name, own_maps, site.space, **style)
+            if site.space is not None and site.space.on_grid:
+                style = {"stamp": style["stamp"], "level": 1}
+                single = maps.write_single_maps(place, stem, "cape", own_maps, site.space, **style)
+                at = place.relative_to(private).as_posix()
+                tables[SECOND_LEVEL] += [(stem, name, f"{at}/{file}") for name, file in single]
             tables[AGREEMENT].append((stem, *_texts(subjects.agreement(own_maps, z))))
     for name, rows in tables.items() if site.names else ():
-        if rows or name != AGREEMENT:
+        if rows or name not in (AGREEMENT, SECOND_LEVEL):
             files.write_table(private / name, headers[name], rows)
     if tables[AGREEMENT] and z is not None and site.space is not None:
         length = int(np.median([length for *_, length in people]))
@@ -353,7 +362,7 @@ class PrivateFolder:
         return cls(
             path=path,
             about=files.read_record(path / "site.json", SiteFacts),
-            subjects=files.read_table(path / "subjects.tsv"),
+            subjects=files.read_table(path / SUBJECT_TABLE),
             checks=files.read_rows(path / "checks.tsv", Check),
             sent=[parse_json(text) for text in sent],
         )

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.report import brain, files, page, public_networks
-from cape.report.plots import THRESHOLD
+from cape.report.plots import THRESHOLD, draw_colour_bar
 
 VIEWER_FILE: Final = "viewer.html"
 # Paths in nilearn: from version 0.14 on, and before
@@ -32,28 +32,20 @@ def script() -> str | None:
 
 
 def write_viewer(
-    folder: Path,
-    volumes: Array,
-    affine: Array,
-    titles: Sequence[str],
-    limit: float,
-    *,
-    mni: bool,
-    values: page.Values,
+    folder: Path, sampled: brain.Sampled, titles: Sequence[str], limit: float, values: page.Values
 ) -> None:
-    """Write the viewer of maps (x, y, z, R); without nilearn write no file."""
+    """Write the viewer of maps; without nilearn write no file."""
     code = script()
     if code is None:
         return
-    mask = np.any(volumes != 0, axis=3)
-    canvas = brain.canvas_of(mask, affine, mni=mni)
+    canvas = sampled.canvas
     maps = [
         {
             "title": title,
-            "png": _png(brain.colours_of(_sprite(canvas.values(volumes[..., k])), limit)),
-            "at": canvas.nearest(brain.place_of(volumes[..., k], mask, affine)),
+            "png": _png(brain.colours_of(_sprite(drawn), limit)),
+            "at": canvas.nearest(place),
         }
-        for k, title in enumerate(titles)
+        for title, (drawn, place) in zip(titles, sampled, strict=True)
     ]
     step = [float(p[1] - p[0]) for p in canvas.places]
     first = [float(p[0]) for p in canvas.places]
@@ -72,6 +64,7 @@ def write_viewer(
         data=json.dumps(settings).replace("<", "\\u003c"),
         anatomy=_png(np.repeat((255 * _sprite(canvas.grey))[..., None], 3, axis=2)),
         bar=_png(brain.colours_of(np.linspace(-limit, limit, 256)[None], limit)[..., :3]),
+        scale=draw_colour_bar(limit, THRESHOLD),
         titles=titles,
         threshold=THRESHOLD,
         shape=canvas.grey.shape,

@@ -32,6 +32,8 @@ VERSION = "0.1.0"
 
 # Default computation
 PRODUCT: Final = "capedjica"
+# The computation of the form at the top of this project, which owners see first
+FRONT: Final = "capegica"
 
 # d (d + 1)/2 masked integers of 8 bytes must fit one array of 64 MiB (cape/protocol/wire.py).
 MAX_BASIS = 4095
@@ -82,8 +84,8 @@ class Config:
 
     epsilon: float = option(low=1e-4, high=1000.0, group="Privacy")
     delta: float = option(low=1e-15, high=0.1, group="Privacy")
-    private: bool = option(True, group="Privacy")
-    assumed_colluders: int = option(-1, low=-1, group="Privacy")
+    private: bool = option(True, group="Privacy", expert=True)
+    assumed_colluders: int = option(-1, low=-1, group="Privacy", expert=True)
     aggregation: Literal["all-sites", "secagg"] = option("all-sites", group="Privacy")
     min_survivors: int = option(0, low=0, group="Privacy", when=("aggregation", "secagg"))
     noise: Literal["correlated", "local"] = option("correlated", group="Privacy", expert=True)
@@ -91,7 +93,7 @@ class Config:
         "first-use", group="Privacy", expert=True
     )
     n_sites: int = option(0, low=0, group="Privacy")
-    site_names: str = option("", group="Privacy")
+    site_names: str = option("", group="Privacy", expert=True)
     min_sites: int = option(3, low=1, group="Privacy", expert=True)
     accept_low_quality: bool = option(False, group="Privacy")
     feature_space: Literal["mask", "atlas", "matrix", "grayordinates", "parcels"] = option(
@@ -100,7 +102,7 @@ class Config:
     mask: str = option("MNI152-4mm", group="Data", when=("feature_space", "mask"))
     mask_hash: str = option("", group="Data", when=("feature_space", "mask"), expert=True)
     atlas: str = option("", group="Data", when=("feature_space", "atlas"))
-    space: str = option("", group="Data")
+    space: str = option("", group="Data", expert=True)
     basis: Literal["auto", "dct", "kernel", "atlas", "templates", "none"] = option(
         "auto", group="Data", expert=True
     )
@@ -119,20 +121,22 @@ class Config:
     tr_tolerance: float = option(1e-3, low=0.0, group="Data", expert=True)
     min_timepoints: int = option(100, low=3, group="Data")
     max_timepoints: int = option(0, low=0, group="Data", expert=True)
-    drop_first_volumes: int = option(0, low=0, high=1000, group="Data")
-    smoothing_fwhm: float = option(0.0, low=0.0, high=30.0, group="Data")
-    resample: Literal["within_space", "never", "to_mask"] = option("within_space", group="Data")
+    drop_first_volumes: int = option(0, low=0, high=1000, group="Data", expert=True)
+    smoothing_fwhm: float = option(0.0, low=0.0, high=30.0, group="Data", expert=True)
+    resample: Literal["within_space", "never", "to_mask"] = option(
+        "within_space", group="Data", expert=True
+    )
     detrend: Literal["auto", "linear", "quadratic", "none"] = option(
         "auto", group="Data", expert=True
     )
     high_pass: float = option(0.0, low=0.0, high=5.0, group="Data")
     low_pass: float = option(0.0, low=0.0, high=5.0, group="Data", expert=True)
-    confounds: str = option("none", group="Data")
+    confounds: str = option("none", group="Data", expert=True)
     confound_strategy: str = option("none", group="Data")
     fd_threshold: float = option(0.5, low=0.0, high=100.0, group="Data", expert=True)
     dvars_threshold: float = option(1.5, low=0.0, high=1000.0, group="Data", expert=True)
-    max_mean_fd: float = option(0.0, low=0.0, high=100.0, group="Data")
-    min_minutes: float = option(0.0, low=0.0, high=1440.0, group="Data")
+    max_mean_fd: float = option(0.0, low=0.0, high=100.0, group="Data", expert=True)
+    min_minutes: float = option(0.0, low=0.0, high=1440.0, group="Data", expert=True)
     global_signal: Literal["auto", "true", "false"] = option("auto", group="Data", expert=True)
     standardize: Literal["auto", "variance", "floored", "demean", "none"] = option(
         "auto", group="Data", expert=True

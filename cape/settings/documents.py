@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
@@ -36,8 +37,21 @@ def not_default(record: Any) -> dict[str, Any]:
 
 
 def toml_text(values: Mapping[str, object]) -> str:
+    return "".join(f"{name} = {toml_value(value)}\n" for name, value in values.items())
+
+
+def toml_value(value: object) -> str:
+    """Return a value as TOML writes it, tables in one line."""
+    if isinstance(value, Mapping):
+        pairs = (f"{toml_key(str(name))} = {toml_value(one)}" for name, one in value.items())
+        return f"{{{', '.join(pairs)}}}"
     # TOML writes lists, strings, numbers and booleans as JSON does.
-    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+    return json.dumps(value, ensure_ascii=False)
+
+
+def toml_key(name: str) -> str:
+    bare = re.fullmatch(r"[A-Za-z0-9_-]+", name)
+    return name if bare else json.dumps(name, ensure_ascii=False)
 
 
 def plain_json(value: object) -> object:

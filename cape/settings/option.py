@@ -39,12 +39,18 @@ def option(
 LIKENESS: typing.Final = 0.72
 
 
-def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
+def nearest(name: str, known: typing.Iterable[str]) -> str:
+    """Return the name that is most like another one, "" if none is."""
     # Imported here: only a mistake needs it.
     import difflib
 
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=LIKENESS)
-    return f"; did you mean '{near[0]}'?" if near else ""
+    return near[0] if near else ""
+
+
+def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
+    near = nearest(name, known)
+    return f"; did you mean '{near}'?" if near else ""
 
 
 def choices(hint: object) -> tuple[str, ...]:

@@ -146,6 +146,10 @@ class Question:
         names = () if self.of_tables else (one.name for one in self.variables)
         return tuple(name for name in names if name.lower() in OF_RUNS)
 
+    @property
+    def among_column(self) -> str:
+        return self.among[0] if self.among else ""
+
     def variable(self, name: str) -> Variable:
         return next(one for one in self.variables if one.name == name)
 
@@ -221,7 +225,7 @@ def parse_question(
     if only:  # people of other levels have none of those that are asked
         known[only[0].lower()] = replace(known[only[0].lower()], levels=only[1])
     asked = _ask(ask, model, known, open_columns)
-    of_gift, measure = outcomes_from == "gift", _measure(outcomes, networks)
+    of_gift, measure = outcomes_from == "gift", parse_measure(outcomes, networks)
     if of_gift and (measure is None or measure.kind not in OF_GIFT):
         allowed = f"{', '.join(OF_GIFT)} with outcomes_from=gift"
         raise out_of_range("outcomes", outcomes[:60], allowed)
@@ -570,8 +574,8 @@ def _outcome(part: str) -> Outcome:
     return Outcome(name=name, unit=unit, middle=(low + high) / 2, log=bool(logarithm), word=word)
 
 
-def _measure(outcomes: str, networks: str) -> Measure | None:
-    """Return the measure of maps that `outcomes` names; None for columns of a table."""
+def parse_measure(outcomes: str, networks: str) -> Measure | None:
+    """Return the measure of maps that `outcomes` names, None for columns of a table; E011."""
     kind = outcomes.strip()
     if kind not in UNITS:
         return None
@@ -585,7 +589,7 @@ def _measure(outcomes: str, networks: str) -> Measure | None:
         raise out_of_range("networks", networks[:60], _NETWORKS, "name two maps or more.")
     if (any(domains) and not all(domains)) or (kind == "domains" and not all(domains)):
         lacking = names[domains.index("")]
-        do = f"give the domain of {lacking} in parentheses."
+        do = f"give the domain of {lacking} in parentheses, or in the table beside the maps."
         raise out_of_range("networks", networks[:60], _NETWORKS, do)
     measure = Measure(
         kind=cast(MeasureKind, kind), networks=names, domains=domains if all(domains) else ()

@@ -39,7 +39,8 @@ class RunOptions:
     `settings` override ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the result is not private.
     `drops` are ``site@phase:round``; `policy` applies to every site, with absolute paths.
     `maps`: a finished run or a file of public template maps.  `replace`: overwrite a finished run
-    in `out`, else ConfigError E016.  `store`: cache folder of read files, or None.
+    in `out`, else ConfigError E016.  `store`: cache folder of read files, or None.  `all_pages`:
+    draw the page of every site, not of the first alone; `cape report` draws them later.
     """
 
     out: Path
@@ -53,6 +54,7 @@ class RunOptions:
     maps: Path | None = None
     replace: bool = True
     store: Path | None = None
+    all_pages: bool = False
     on_progress: OnProgress | None = None
     on_subject: OnSubject | None = None
 
@@ -70,6 +72,8 @@ class RunSetup:
     memory: str = ""
     # File of public maps on which sites regress; empty: those in their folders
     maps: str = field(default="", metadata={"omittable": True})
+    # Of the finished run, what the notice of each site told, one line for each finding
+    notices: dict[str, tuple[str, ...]] = field(default_factory=dict, metadata={"omittable": True})
 
     def write(self, out: Path) -> None:
         text = json.dumps(wire.encode(self, RunSetup), allow_nan=False, indent=1)

@@ -16,7 +16,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.scores import isi, match_maps
-from cape.computations import configured, planner_of
+from cape.computations import configured
 from cape.counting import CountedPeople, counted_together
 from cape.data.folders import site_folders
 from cape.data.templates import file_of_maps, number_of_maps
@@ -28,28 +28,28 @@ from cape.errors import (
     ConsortiumError,
     LabelsWarning,
     NoiseWarning,
-    PrivacyBudgetError,
 )
-from cape.planning.consortium_folder import merged, proposed, read_file
-from cape.protocol.model import settings_of
-from cape.protocol.outcome import component_names
-from cape.report import add_score
-from cape.report.files import read_record, read_rows
-from cape.report.maps import Component
+from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
+from cape.planning.judge import Judged, judge, judge_config, why_refused
+from cape.planning.public_maps import networks_of
+from cape.report import add_score, draw_site
+from cape.report.files import read_record
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, ONE_SITE, Config
-from cape.settings.question import quoted
+from cape.settings.own_words import POLICY_FILE
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup
-from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way
+from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way, notices
 from cape.site.files import folder_lock
 from cape.site.places import SitePlaces
-from cape.site.policy import NO_LEDGER, SitePolicy
+from cape.site.policy import NO_LEDGER, SitePolicy, load_policy
 from cape.space.feature_space import FeatureSpace
 
 if TYPE_CHECKING:
     from cape.data.people import PeopleList
 
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
+# Settings that count the sites of a consortium, or name them
+OF_OTHERS = ("n_sites", "site_names", "min_sites", "min_survivors", "assumed_colluders")
 # TOML, the format of a site's policy file, has no larger integers.
 MAX_SEED = 2**63 - 1
 
@@ -88,9 +88,13 @@ def simulate(directory: Path, options: RunOptions, find_way: FindWay = find_way)
         problem = "in an engine no site falls silent by itself"
         raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
     # Checked before reading data, which takes minutes.
+    judge_config(computation, config, n_sites=len(sites))
     lists = _lists(sites, config)
-    if reason := _expected_noise(lists, computation.name, config):
-        warnings.warn(f"too few people for this budget: {reason}", NoiseWarning, stacklevel=2)
+    # The levels of people decide on a comparison: its tables are read first.
+    n_people = sum(len(people.listed) for people in lists.values())
+    known = n_people if config.question is None else None
+    judged = judge_config(computation, config, n_sites=len(sites), n_subjects=known).accepted()
+    warn_of_noise(judged)
     setup = RunSetup(
         directory=str(directory.resolve()),
         through=options.through,
@@ -138,8 +142,12 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
         _leave_run(work, sites)
         empty(work)
         try:
-            way.play(Play(setup=setup, sites=sites, work=work, options=options))
+            play = Play(setup=setup, sites=sites, work=work, options=options)
+            way.play(play)
+            setup = dataclasses.replace(setup, notices=notices(play))
             _score(directory, work / "remote" / "transfer", _counted(work, sites))
+            for site in list(sites)[: None if options.all_pages else 1]:
+                draw_site(work / site / "output")
             _collect(work, out, list(sites))
             setup.write(out)
         except BaseException:  # passed on
@@ -181,31 +189,34 @@ def _score(directory: Path, consortium: Path, counted: CountedPeople | None) -> 
     )
 
 
-def refused_by_the_shipped_policy(
+def refused_by_policies(
     directory: Path, settings: Mapping[str, object], maps: Path | None = None
-) -> str:
-    """Return why sites with the default policy would refuse this run; empty if they accept."""
+) -> tuple[str, ...]:
+    """Return which sites would refuse this run and why.
+
+    The policy of a site is the file in its folder, else the shipped one.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself warns
         chosen = _chosen(directory, settings, maps)
-    computation, config = configured(chosen)
-    if not config.private or computation.simulation_only:
-        return ""  # every page says that the run protects nobody
-    try:
-        # With one site, its own staff see the sums in any case.
-        SitePolicy(allow_local_noise=len(site_folders(directory)) == 1).check_settings(
-            "any", computation.name, config
-        )
-    except PrivacyBudgetError as err:
-        if column := err.fields.get("column"):
-            return f"the counts of {column} are not in public_counts"
-        return f"{err.fields['setting']}={err.fields['allowed']}, the run has {err.fields['got']}"
-    return ""
+    sites, refusing = site_folders(directory), dict[str, list[str]]()
+    judged = judge(chosen, n_sites=len(sites))
+    for site, folder in sites.items():
+        own = folder / POLICY_FILE
+        whose = "by its own site-policy.toml" if own.is_file() else "without a policy of its own"
+        try:
+            policy = load_policy(own) if own.is_file() else SitePolicy()
+            why = why_refused(policy, judged.computation, judged.config, len(sites))
+        except ConfigError as err:  # the run itself refuses it
+            why = err.public
+        if why:
+            refusing.setdefault(f"{whose}: {why}", []).append(site)
+    return tuple(f"{', '.join(names)}, {why}" for why, names in refusing.items())
 
 
-def _of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
+def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     """Return the setting that counts or names public maps; ConfigError if there is none."""
-    computation = str(chosen["computation"])
+    computation = proposed(chosen)
     name = {"capecontrast": "networks", "capedualreg": "n_components"}.get(computation)
     if name is None:
         problem = f"{computation} regresses on no maps"
@@ -214,15 +225,6 @@ def _of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     if name in chosen or not n:
         return {}
     return {name: networks_of(maps, n) if name == "networks" else n}
-
-
-def networks_of(maps: Path, n_maps: int) -> str:
-    """Return the names of maps as the setting `networks` has them: as their run calls them."""
-    file = file_of_maps(maps)
-    table = file and file.with_name("components.tsv")
-    rows = read_rows(table, Component) if table and table.is_file() else []
-    named = [" ".join(filter(None, (row.name, row.label))) for row in rows]
-    return ", ".join(map(quoted, named if len(named) == n_maps else component_names(n_maps)))
 
 
 def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
@@ -246,37 +248,41 @@ def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
     return lists
 
 
-def _expected_noise(lists: Mapping[str, PeopleList], computation: str, config: Config) -> str:
-    """Return why a real run would be refused as noise; empty if accepted."""
-    planner = planner_of(computation)
-    if planner is None:  # there is no forecast
-        return ""
-    config = settings_of(planner.config, config)
-    n_people = sum(len(people.listed) for people in lists.values())
-    return planner.expected_noise(config, len(lists), n_people)
+def warn_of_noise(judged: Judged) -> None:
+    """Warn of low quality that the settings accept."""
+    if judged.low_quality is not None:
+        reason = str(judged.low_quality.fields["problem"]).removeprefix("No: ")
+        warnings.warn(f"too few people for this budget: {reason}.", NoiseWarning, stacklevel=4)
 
 
 def _chosen(
     directory: Path, settings: Mapping[str, object], maps: Path | None
 ) -> dict[str, object]:
     sites = site_folders(directory)
-    beside = directory / "settings.toml"
-    chosen = merged(read_file(beside) if beside.is_file() else {}, settings)
+    chosen = merged(_settings_of(directory), settings)
     chosen["computation"] = proposed(chosen)  # in a real run the owner must name it
     if maps is not None:
-        chosen |= _of_maps(maps, chosen)
-    if not beside.is_file():
+        chosen |= of_maps(maps, chosen)
+    if settings_beside(directory) is None:
         _check_enough(chosen)
-    # A simulation warns where a real run refuses: it serves to find the limits.  Of a comparison
-    # nothing would be seen below them.
-    if chosen["computation"] != "capecontrast":
-        chosen.setdefault("accept_low_quality", True)
     # In a real run the owner counts and names the sites.
-    chosen.setdefault("n_sites", len(sites))
-    chosen.setdefault("site_names", ",".join(sites))
+    if str(chosen.setdefault("n_sites", len(sites))) == str(len(sites)):
+        chosen.setdefault("site_names", ",".join(sites))
     if len(sites) == 1 and "min_sites" not in chosen:
         warnings.warn(ALONE, CapeWarning, stacklevel=3)
         chosen = {**ONE_SITE, **chosen}
+    return chosen
+
+
+def _settings_of(directory: Path) -> dict[str, object]:
+    """Return the settings in or beside the folder, which `cape validate` reads as well.
+
+    Those beside it are of several sites: what they say of other sites does not hold for one alone.
+    """
+    path = settings_beside(directory)
+    chosen = read_file(path)
+    if path is not None and path.parent.resolve() != directory.resolve():
+        return {name: value for name, value in chosen.items() if name not in OF_OTHERS}
     return chosen
 
 
@@ -320,12 +326,13 @@ def _check_equal(code: str, got: Mapping[str, str]) -> None:
 
 
 def _check_enough(chosen: Mapping[str, object]) -> None:
-    """Raise E019 if settings.toml is missing and a required setting was not given."""
+    """Raise E013, with what to type, if settings.toml is missing and a setting was not given."""
     try:
         configured(chosen)
     except ConfigError as err:
         if err.code == "CAPE-E013":
-            raise ConfigError("E019", setting=err.fields["setting"]) from err
+            do = "no settings.toml is in the folder or beside it: write one with cape init FOLDER."
+            raise ConfigError("E013", setting=err.fields["setting"], do=do) from err
 
 
 def check_seed(seed: int | None) -> None:

@@ -20,7 +20,7 @@ from cape.errors import CapeError, ReportedError, StoppedError
 from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.settings.documents import not_default, toml_text
-from cape.settings.own_words import OwnWords
+from cape.settings.own_words import OwnWords, as_tables
 from cape.simulation.dropout import FIRST_PHASE, ActiveSites
 from cape.site.places import NO_STORE, SitePlaces
 from cape.site.policy import SitePolicy
@@ -158,9 +158,8 @@ class DocumentTransport:
 
     def _ask(self, role: str, party: str, message: Any) -> tuple[Any, bool, int]:
         state = {**self._call.places(party), "clientId": party, "iteration": self._iteration}
-        if role == "remote":
-            # No page: `simulate` draws it once, with the likeness of maps to planted ones.
-            state |= {"addresses": True, "page": False}
+        # `simulate` draws pages: the common one once, with the likeness of maps to planted ones.
+        state |= {"addresses": role == "remote", "page": False}
         document = {"input": message, "cache": self._caches[party], "state": state}
         answer = wire.loads(self._call(role, party, wire.dumps(document)), wire.MAX_DOCUMENT)
         # Like the engine: keys that an answer leaves out keep their values.
@@ -228,5 +227,6 @@ def make_places(
         for place in ("output", "cache", "transfer", "base"):
             (work / party / place).mkdir(parents=True, exist_ok=True)
         (work / party / "site-policy.toml").write_text(
-            toml_text(not_default(own)), encoding="utf-8"
+            toml_text({name: as_tables(name, value) for name, value in not_default(own).items()}),
+            encoding="utf-8",
         )

@@ -70,7 +70,9 @@ class SiteContext(_Party):
     `open_keys` opens the identity keys; without it, as in simulations, a key serves one run.
     `access_id` names the run in the access records, `question` is the digest of what it asks; if
     `access_id` is empty, no access is recorded.  Nor is that of a `repeated` last round, whose
-    journal is gone: its answer clears an earlier record.  `image`: as in `SitePlaces`.
+    journal is gone: its answer clears an earlier record.  `image`: as in `SitePlaces`.  If `page`
+    is false, the caller draws the site's page.  `name`: the
+    engine's name of the run; empty: the protocol's, as on the page of the results.
     """
 
     def __init__(
@@ -83,21 +85,23 @@ class SiteContext(_Party):
         open_source: Callable[[], Source],
         store: SiteStore,
         owner: str = "",
+        name: str = "",
         open_keys: Callable[[], IdentityFiles | KnownSites] | None = None,
         all_runs: LifetimeLedger | None = None,
         access_id: str = "",
         question: str = "",
         repeated: bool = False,
         image: str = "",
+        page: bool = True,
     ) -> None:
         super().__init__(config)
         self.id, self.own_part = site, None
         self.policy, self.store = policy, store
         self._open_source = open_source
-        self._computation, self._owner = computation, owner
+        self._computation, self._owner, self._name = computation, owner, name
         self.open_keys, self._all_runs = open_keys, all_runs
         self._access_id, self._question = access_id, question
-        self._repeated, self._image = repeated, image
+        self._repeated, self._image, self._page = repeated, image, page
         self._has_looked, self._is_first = False, False
         self.refusal: Refusal = ""
 
@@ -280,6 +284,7 @@ class SiteContext(_Party):
             n_subjects=self.card.n_subjects,
             n_sites=roster.n_sites,
         )
+        self._name = self._name or self.digest(roster)[:16].hex()
 
     def hold(self, plan: Sequence[Event], *, seeded: bool) -> None:
         """Reserve the plan of the run in the ledger of all runs; PrivacyBudgetError if refused."""
@@ -290,7 +295,7 @@ class SiteContext(_Party):
         if 0 < self.policy.max_refusals <= len(refused):
             raise self._too_often(self._all_runs, refused)
         promised = self.config.private and not seeded
-        decision = self._all_runs.hold(self.card.nonce, plan, promised=promised)
+        decision = self._all_runs.hold(self.card.nonce, plan, promised=promised, name=self._name)
         self._check_room(self._all_runs, decision)
 
     def ended(self, why: Ending) -> None:
@@ -342,7 +347,10 @@ class SiteContext(_Party):
             result = self._with_contacts(result, self.open_keys().contacts_of_run(self.id, nonce))
         write_site_record(output, result)
         if self.policy.private_results and not self._repeated:  # else the files exist already
-            write_private_results(output, result, self.source, self.policy, self.store.replies())
+            replies = self.store.replies()
+            write_private_results(
+                output, result, self.source, self.policy, replies, page=self._page
+            )
         # After the results: a process stopped before this line repeats the last round.
         self.ended("finished")
 
@@ -378,6 +386,8 @@ def write_private_results(
     source: Source,
     policy: SitePolicy,
     replies: tuple[dict[str, Any], ...],
+    *,
+    page: bool,
 ) -> None:
     from cape.report import write_site
 
@@ -385,7 +395,7 @@ def write_private_results(
     describe = getattr(source, "private_summary", None)
     output.mkdir(parents=True, exist_ok=True)
     make_own_folder(output / "private")
-    write_site(output, result, describe and describe(policy, replies))
+    write_site(output, result, describe and describe(policy, replies), page=page)
     for path in (output / "private").rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
 
@@ -413,7 +423,7 @@ def write_site_record(output: Path, result: SiteOutcome) -> None:
 class AggregatorContext(_Party):
     """The aggregator for one round; `kept`: its secrets between rounds, changed in place.
 
-    If `page` is false, the caller draws the page of results.
+    If `page` is false, the caller draws the page of results.  `name`: as in `SiteContext`.
     """
 
     def __init__(
@@ -424,10 +434,11 @@ class AggregatorContext(_Party):
         folder: Path | None = None,
         addresses: bool = False,
         page: bool = True,
+        name: str = "",
     ) -> None:
         super().__init__(config)
         self.addresses = addresses
-        self._page = page
+        self._page, self._name = page, name
         self.lost: frozenset[str] = frozenset()
         self.outcome: Outcome | None = None
         self.kept = {} if kept is None else kept
@@ -452,6 +463,8 @@ class AggregatorContext(_Party):
 
     def publish(self, result: object) -> None:
         if isinstance(result, Outcome):
+            if self._name:
+                result = dataclasses.replace(result, run=self._name)
             self.outcome = result
             if self._folder is not None:
                 from cape.report import write_results

@@ -22,7 +22,7 @@ from cape.privacy.noise import NoiseSource, SecureNoise
 from cape.secagg.keys import KEY_BYTES, RunSecret, seeded_secret
 from cape.settings.config import VERSION, Config
 from cape.settings.option import did_you_mean
-from cape.settings.own_words import OWN_WORDS, POLICY_FILE, OwnWords
+from cape.settings.own_words import OWN_WORDS, POLICY_FILE, OwnWords, folded
 from cape.site.places import SitePlaces
 
 # Value of `ledger_file` for no ledger of all runs
@@ -99,6 +99,9 @@ class SitePolicy:
     same_people: tuple[tuple[str, ...], ...] = ()
     different_people: tuple[tuple[str, ...], ...] = ()
     not_exclusions: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str, float], ...] = ()
+    levels: tuple[tuple[str, str, str], ...] = ()
+    as_it_is: tuple[str, ...] = ()
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, object]) -> SitePolicy:
@@ -196,10 +199,7 @@ class SitePolicy:
             raise self._refused(site, "veto")
         if self.allow_computations and computation not in self.allow_computations:
             raise self._refused(site, "allow_computations")
-        for column in config.counted:
-            if not _says(self.public_counts, column):
-                detail = f"public_counts = {', '.join(self.public_counts) or 'none'}"
-                raise PrivacyBudgetError("E168", site=site, column=column, detail=detail)
+        self.check_counts(site, config)
         if not config.private and not self.allow_not_private:
             raise self._refused(site, "allow_not_private", got="a run without noise")
         # Without partners there are no masks either.
@@ -219,6 +219,17 @@ class SitePolicy:
             raise self._refused(site, "min_assumed_colluders", got=config.assumed_colluders)
         if 0 < self.max_sites < config.expected_sites:
             raise self._refused(site, "max_sites", got=config.expected_sites)
+
+    def check_counts(self, site: str, config: Config) -> None:
+        """Raise PrivacyBudgetError (E168) unless the site lets out the counts that a run asks."""
+        for column in config.counted:
+            # As the site's own tables call it: what a word means here is not the owner's choice.
+            here = self.words.column(column)
+            if not _says([*map(folded, self.public_counts)], folded(here)):
+                detail = f"public_counts = {', '.join(self.public_counts) or 'none'}"
+                if folded(here) != folded(column):
+                    detail += f"; the tables here call it {here}, which is what to add"
+                raise PrivacyBudgetError("E168", site=site, column=column, detail=detail)
 
     def publishes_maps(self, digest: str) -> bool:
         """Whether the site may send maps of this digest (`FeatureSpace.digest`)."""

@@ -37,7 +37,7 @@ class FileSource:
     """Files of a site, read when first needed; `listing` may pin their ``contents`` (E161).
 
     `maps`: folder of public templates outside `base`.  `strict`: too many failed subjects stop a
-    run (E100), and with `stop_if_most_fail` more than half by one rule; the site's policy must
+    run (E100), and with `stop_if_most_fail` more than half; the site's policy must
     allow both.  `store`: folder of data read by earlier runs.  `min_group`: as in that policy.
     """
 
@@ -173,11 +173,11 @@ class FileSource:
 
     @property
     def notice(self) -> str:
-        """People who count as zeros, and why, for this site's own staff; "" if all pass."""
+        """People who count as zeros, and faults, for this site's own staff; "" without any."""
         from cape.data.issues import in_full
 
         data, counted = self._data(), self.counted
-        if counted.all:
+        if counted.all and all(finding.is_remark for finding in data.findings):
             return ""
         head = f"Site {self._site}: {counted.sentence}"
         if not counted.counted:
@@ -225,7 +225,8 @@ class FileSource:
         if self._templated is None:
             from cape.data.templates import with_templates
 
-            self._templated = with_templates(space, self._maps, site=self._site)
+            sent = resolve(self.config).sends_maps
+            self._templated = with_templates(space, self._maps, site=self._site, sent=sent)
         return self._templated
 
     @property
@@ -335,7 +336,7 @@ class ArraySource:
     ) -> Self:
         """Check the arrays (D, T_m) or runs of a site as `load_site` does.
 
-        DataError if nobody passes, or more than half fail by one rule.
+        DataError if nobody passes, or more than half fail.
         """
         from cape.data.pipeline import accepted_site, accepted_subjects, conclude, pass_over_arrays
 

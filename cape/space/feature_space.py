@@ -31,6 +31,8 @@ DOT = "."
 
 # Maximum of D x K: 2.4 MB of float32, which each party keeps in its 4 MiB cache between rounds
 MAX_TEMPLATE_NUMBERS = 600_000
+# .. of maps that stay at the sites: 256 MB, 200 maps of a brain at 2 mm
+MAX_OWN_NUMBERS = 64_000_000
 
 # Maximum of voxels in a grid to unpack; a brain at 1 mm has 7.2 million.
 MAX_LABELS = 2**24
@@ -209,11 +211,13 @@ class FeatureSpace:
         """
         stored = np.ascontiguousarray(templates, dtype="<f4")
         n = stored.shape[1]
+        # Large maps are never sent, and to compress them takes longer than to read them.
+        effort = 9 if stored.size <= MAX_TEMPLATE_NUMBERS else 0
         head = f"cape-templates-1 {self.digest}".encode() + np.int32(n).astype("<i4").tobytes()
         raw = stored.tobytes()
         return replace(
             self,
-            packed=self.packed + DOT + base64.b64encode(zlib.compress(raw, 9)).decode(),
+            packed=self.packed + DOT + base64.b64encode(zlib.compress(raw, effort)).decode(),
             digest=hashlib.sha256(head + raw).hexdigest(),
             n_templates=n,
             without_templates=self.digest,
@@ -222,7 +226,7 @@ class FeatureSpace:
     def templates(self) -> Array:
         """Return the template maps, shape (D, K) float64; MessageError if there are none."""
         size = 4 * self.n_features * self.n_templates
-        if not 0 < size <= 4 * MAX_TEMPLATE_NUMBERS:
+        if not 0 < size <= 4 * MAX_OWN_NUMBERS:
             raise MessageError("E202", problem="templates: none, or more than allowed")
         raw = _unpacked(self.packed.partition(DOT)[2], size, "templates")
         maps = np.frombuffer(raw, dtype="<f4").reshape(self.n_features, self.n_templates)
@@ -253,6 +257,8 @@ class FeatureSpace:
                 raise MessageError("E202", problem="labels: not those of the agreed digest")
         if not maps:
             return replace(self, packed=plain)
+        if self.n_features * self.n_templates > MAX_TEMPLATE_NUMBERS:
+            raise MessageError("E202", problem="templates: more than allowed")
         full = replace(whole, without_templates="").with_templates(
             replace(self, packed=packed).templates()
         )

@@ -211,14 +211,13 @@ def voxel_mm(space: FeatureSpace) -> tuple[float, float, float]:
     return float(edges[0]), float(edges[1]), float(edges[2])
 
 
-def basis_memory(space: FeatureSpace, n_basis: int, *, wide: bool = False) -> int:
-    """Estimate the bytes needed to build B; 0 if the features are the basis.
-
-    `wide`: from the modes of a wide kernel (`kernel.kernel_mask`).
-    """
+def basis_memory(how: Resolved, space: FeatureSpace, n_basis: int) -> int:
+    """Estimate the bytes needed to build B; 0 if the features are the basis."""
     if n_basis >= space.n_features:
         return 0
     rows = space.n_features
+    if how.basis == "courses":
+        return 52 * rows * n_basis  # measured: bench/many_maps.py
     if space.kind == "grayordinates":
         # A column belongs to one of about three blocks, which are made one after the other.
         return (WIDE_MODES if n_basis <= MAX_WIDE_MODES else MODES) + 4 * rows * n_basis
@@ -228,7 +227,7 @@ def basis_memory(space: FeatureSpace, n_basis: int, *, wide: bool = False) -> in
         from cape.algorithms.interpolated_basis import node_steps
 
         rows = round(RIM_FACTOR * rows / np.prod(node_steps(voxel_mm(space))))
-    if wide:
+    if how.brains and how.basis == "kernel":  # the modes of a wide kernel (`kernel.kernel_mask`)
         # Measured: the decomposition of F'F; five copies of B to make it orthonormal.
         square = 8 * BRAIN_MODES**2
         return max(5 * square, 40 * rows * n_basis + 2 * square)

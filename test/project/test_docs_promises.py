@@ -29,10 +29,16 @@ def test_the_page_has_promises_and_every_row_of_its_table_is_one() -> None:
 
 
 ATTACKS = PAGE.partition("## Attacks, and what they learn")[2].partition("\n## ")[0]
-ATTACK = re.compile(
-    r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \| `(test/[^`]+\.py)` `(test_[a-z0-9_]+)` \|$", re.MULTILINE
-)
+# attacker, what they may do, what they learn, and files each with some of their tests
+ATTACK = re.compile(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \| (`test/[^|]+`) \|$", re.MULTILINE)
 ROWS = ATTACK.findall(ATTACKS)
+IN_A_FILE = re.compile(r"`(test/[^`]+\.py)`((?: `test_[a-z0-9_]+`)+)")
+PLAYED = [
+    (file, test)
+    for *_, cell in ROWS
+    for file, tests in IN_A_FILE.findall(cell)
+    for test in re.findall(r"`(\w+)`", tests)
+]
 
 
 def learned_of_one(S: int) -> str:
@@ -73,7 +79,7 @@ def test_every_figure_of_the_attacks_comes_from_the_code() -> None:
     }  # fmt: skip
     assert shipped.max_sites == 20
     used = set()
-    for _, _, learned, _, test in ROWS:
+    for _, _, learned, test in ROWS:
         found = {figure for figure in known if figure in learned}
         assert found, (test, learned)
         # No number stands there that is not one of these.
@@ -88,10 +94,10 @@ def test_every_figure_of_the_attacks_comes_from_the_code() -> None:
 def test_every_line_of_the_table_of_attacks_is_one() -> None:
     lines = [line for line in ATTACKS.splitlines() if line.startswith("| ")]
     assert len(lines) - 1 == len(ROWS) >= 30
-    assert len({test for *_, test in ROWS}) == len(ROWS)
+    assert len({test for _, test in PLAYED}) == len(PLAYED) == ATTACKS.count("`test_") >= 110
 
 
-@pytest.mark.parametrize(("file", "test"), [row[-2:] for row in (*PROMISES, *ROWS)], ids=str)
+@pytest.mark.parametrize(("file", "test"), [*(row[-2:] for row in PROMISES), *PLAYED], ids=str)
 def test_every_promise_and_every_attack_names_a_test_that_exists(file, test) -> None:
     source = (ROOT / file).read_text(encoding="utf-8")
     found = re.search(rf"((?:^@[^\n]*\n)*)^def {test}\(", source, re.MULTILINE)
@@ -104,7 +110,7 @@ def test_every_attack_stands_in_the_table(path) -> None:
     """Whoever it is of: a limit that a test states and the table does not is no table."""
     played = re.findall(r"^(?:async )?def (test_\w+)\(", path.read_text("utf-8"), re.MULTILINE)
     file = path.relative_to(ROOT).as_posix()
-    assert {test for *_, where, test in ROWS if where == file} == set(played) != set()
+    assert {test for where, test in PLAYED if where == file} == set(played) != set()
 
 
 def test_what_is_not_promised_is_said_and_reporting_is_explained() -> None:
@@ -175,11 +181,39 @@ def test_what_epsilon_means_stands_once_and_every_other_page_quotes_it() -> None
     for page in ("docs/faq.md", "docs/deploying.md"):
         told = re.findall(r"epsilon (\d+) a run and (\d+) over all runs", read(page))
         assert told == [(f"{run:g}", f"{total:g}")], page
+    governance = read("docs/governance.md")
+    row = governance.partition("| epsilon |")[2].partition("| delta |")[0]
+    listed = dict(re.findall(r"(\d+): (?:the best guesser is right in )?(\d+) %", row))
+    assert len(listed) == 5
+    assert listed.items() <= of_promise.items()
+    gains = dict(re.findall(r"at (?:epsilon )?(\d+) he gains (\d+)", governance))
+    assert gains == {epsilon: str(int(of_promise[epsilon]) - 50) for epsilon in ("1", "8")}
+    assert promised(governance) == {right_in_all_runs()}
+    assert f"`min_group` ({SitePolicy().min_group})" in governance
     # Who can be invented: one figure, wherever it stands.
-    for page in ("README.md", "docs/promise.md", "docs/threat-model.md"):
+    for page in ("README.md", "docs/promise.md", "docs/threat-model.md", "docs/governance.md"):
         text = read(page)
         assert "invent none" not in text
         assert learned_of_one(4) in text, page
+
+
+def test_what_the_page_for_boards_says_of_the_shipped_policy_follows_from_it() -> None:
+    """It called 8 a limit for many studies together, and the policy let one run spend 8."""
+    board, policy = read("docs/ethics.md"), SitePolicy()
+    ((run, run_delta),), ((total, delta),) = policy.max_run, policy.max_total
+    right = 100 * NormalDist().cdf(gdp_mu(epsilon=run, delta=run_delta) / 2)
+    assert f"one study spend up to epsilon {run:g} (right in {right:.1f} %)" in board
+    assert f"together up to {total:g} ({right_in_all_runs()} %)" in board
+    all_runs = gdp_mu(epsilon=total, delta=delta)
+    leaves = re.findall(r"one of (\d+) leaves ([\d.]+)(?=[\s,.])", board)
+    leaves += re.findall(r"So (\d+) is a limit.*?room for epsilon ([\d.]+)", board)
+    assert len(leaves) == 3
+    for spent, left in leaves:
+        mu = gdp_mu(epsilon=float(spent), delta=delta)
+        assert (
+            left.rstrip(".") == f"{gdp_epsilon(mu=math.sqrt(all_runs**2 - mu**2), delta=delta):.2f}"
+        ), spent
+    assert f"{run:g} is the shipped limit of a run" in read("README.md")
 
 
 def read(page: str) -> str:

@@ -31,6 +31,6 @@ def test_the_table_of_messages_is_that_of_a_run(tmp_path: Path, no_pages: None) 
     page = (ROOT / "docs" / "what-leaves.md").read_text(encoding="utf-8")
     assert made.table(entries) == page.partition(made.BEGIN)[2].partition(made.END)[0].strip()
     # The sum of a phase is masked, and all else of it is public by its marker.
-    markers = made.markers("capedjica")
+    markers = made.markers("capegica")
     assert markers["Masked"]["total"] is RING
     assert set(markers["SiteCard"].values()) == {PUBLIC}

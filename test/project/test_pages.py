@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cape.computations import load, names
+from cape.data.issues import IssueCode
 from cape.errors import CATALOGUE
 from cape.settings.config import Config
 from support.scripts import script
@@ -80,8 +81,12 @@ def test_a_page_without_markers_is_an_error() -> None:
 def test_the_page_of_errors_has_every_code_once_with_an_anchor() -> None:
     page = pages.errors_page()
     for code, text in CATALOGUE.items():
-        assert page.count(f'<a id="cape-{code.lower()}"></a>CAPE-{code} |') == 1
+        assert page.count(f'<a id="cape-{code.lower()}"></a>CAPE-{code}') == 1
         assert text.split("{")[0] in page
+    for issue in IssueCode:
+        assert re.search(rf"^\| 1{issue.number:02d} \| {issue.severity} \| .*"
+                         + re.escape(issue.problem.split("{")[0].replace("*", "\\*")),
+                         page, re.MULTILINE), issue.name  # fmt: skip
 
 
 def test_the_table_of_rounds_lists_every_phase_and_transition() -> None:

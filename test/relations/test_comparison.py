@@ -288,7 +288,7 @@ def test_7_missing_tenth_third_one_group(sites, kind, names, share, only) -> Non
             assert other.observed == pytest.approx(1 - share, abs=0.06)
 
 
-# -- 8: one bad site -----------------------------------------------------------------------------
+# -- 8 is in test_columns.py; whole runs ---------------------------------------------------------
 
 SMALL = {
     "formula": "dx + age", "variables": "dx HC/SZ, age 18:90, sex F/M",
@@ -298,17 +298,6 @@ SMALL = {
 
 def whole_run(sites: Sites, out: Path | None = None, **changed: Any) -> cape.GroupResult:
     return cape.compare_groups(sites, seed=3, out=out, **{**SMALL, **changed})
-
-
-@pytest.mark.parametrize("column", ["left", "dx", "age"])
-def test_8_one_bad_site(column) -> None:
-    """That site is told its column before anything is charged; the owner is told the site."""
-    five = people(40, S=5)
-    kept = [name for name in ("dx", "age", "left") if name != column]
-    with pytest.raises(CapeError, match="site 3") as refused:
-        whole_run({**five, "site 3": {name: five["site 3"][name] for name in kept}})
-    assert refused.value.code == "CAPE-E139"
-    assert column in str(refused.value)
 
 
 # -- 9, 10, 11: roads, settings, remedies, forecast ----------------------------------------------

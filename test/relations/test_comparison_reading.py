@@ -14,9 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cape.computations.capecontrast import CapeContrastConfig
+from cape.data.folders import words_beside
 from cape.data.groups import read_compared
-from cape.data.issues import Findings
-from cape.settings.own_words import OwnWords
+from cape.data.issues import Findings, IssueCode, UnusableFile
+from cape.data.people import read_people
+from cape.data.person_tables import check_columns
+from cape.python.groups import _write_table as write_table
 from cape.settings.question import quoted
 from support.asked import GIVEN, config_of, rows_of, source_of
 
@@ -200,49 +204,97 @@ def _faults(rng: np.random.Generator, cell: str) -> Iterator[bytes]:
     yield b"\xef\xbb\xbf \xe2\x80\xa8" + text
 
 
-@pytest.mark.parametrize("road", ["participants.tsv", "volumes.tsv", "second row", "no row"])
-def test_15_nothing_but_the_public_cell_moves_it(tmp_path, road) -> None:
+def _site(road: str, study: Study, folder: Path) -> tuple[CapeContrastConfig, list[str]]:
+    """Write a site whose people are stated in one of several ways; tables in which faults lie."""
+    study.written(folder)
+    if road == "tables":
+        return config_of(), ["participants.tsv", "volumes.tsv"]
+    (folder / "site-policy.toml").unlink()
+    (folder / "volumes.tsv").unlink()
+    for label in study.labels:
+        place = folder / label / "func"
+        place.mkdir(parents=True)
+        (place / f"{label}_task-rest_bold.nii.gz").touch()
+    if road == "manifest":
+        names = [path.relative_to(folder).as_posix() for path in folder.rglob("*.nii.gz")]
+        rows = [f"{name.partition('/')[0]},{name}" for name in names]
+        (folder / "manifest.csv").write_text("\n".join(["participant_id,file", *rows]) + "\n")
+    return config_of(outcomes="fnc", networks="a, b, c"), ["participants.tsv"]
+
+
+@pytest.mark.parametrize(("road", "n"), [("tables", 300), ("BIDS", 100), ("manifest", 100)])
+def test_15_nothing_but_the_public_cell_moves_it(tmp_path, road, n) -> None:
     """A bad byte, quote or cell elsewhere in a row took a person out of the group: an owner had
-    exact counts of any column without a charge, as often as wanted."""
-    rng, question = np.random.default_rng(15), config_of().question
-    words = OwnWords(tables=("volumes.tsv",))
-    study = Study()
-    folder = study.written(tmp_path)
-    listed = study.labels
+    exact counts of any column without a charge, as often as wanted.  In a table whose column of
+    names was not the first it gave the person another name, and others were paired otherwise."""
+    rng, study = np.random.default_rng(15), Study()
+    config, names = _site(road, study, tmp_path)
 
-    def read() -> tuple[tuple[str, ...], np.ndarray]:
-        people = read_compared(folder, words, question, listed, Findings("A"))
-        return people.rows(question)
+    def read() -> tuple[tuple[str, ...], np.ndarray, tuple[int, ...]]:
+        findings = Findings("A")
+        listed = [person.label for person in read_people(tmp_path, config, findings).listed]
+        words = words_beside(tmp_path)
+        people = read_compared(tmp_path, words, config.question, listed, findings)
+        assert not findings.blocked
+        return *people.rows(config.question), people.said(config.question, 1)[1]
 
-    labels, rows = read()
-    name = "volumes.tsv" if road == "volumes.tsv" else "participants.tsv"
-    for _ in range(125):
-        m = int(rng.integers(len(listed)))
-        columns = {k: list(map(str, v)) for k, v in study.people.items()}
-        names = list(rng.permutation(list(columns)))
-        columns = {k: columns[k] for k in names}
-        if name == "volumes.tsv":
-            columns = {k: list(map(str, v)) for k, v in study.outcomes.items()}
-        lines = table(listed, columns).encode().splitlines()
+    labels, rows, counts = read()
+    assert sum(counts) > 10
+    K = len(config.question.outcomes)
+    own = [label.removeprefix("sub-") for label in labels]
+    for _ in range(n):
+        m, name = int(rng.integers(len(study.labels))), str(rng.choice(names))
+        columns = study.outcomes if name == "volumes.tsv" else study.people
+        columns = {k: list(map(str, columns[k])) for k in rng.permutation(list(columns))}
+        right = table(study.labels, columns).encode()
+        lines = right.splitlines()
         cells = lines[m + 1].split(b"\t")
-        others = [i for i, k in enumerate(columns, 1) if k != "dx"]
-        at = int(rng.choice(others))
+        at = int(rng.choice([i for i, k in enumerate(columns, 1) if k != "dx"]))
         faults = list(_faults(rng, cells[at].decode()))
         fault = faults[int(rng.integers(len(faults)))]
-        if road == "second row":
-            lines.append(b"\t".join([*cells[:at], fault.replace(b"\t", b" "), *cells[at + 1 :]]))
-        elif road == "no row":  # of the table of outcomes
-            kept = (folder / "volumes.tsv").read_text().splitlines()
-            (folder / "volumes.tsv").write_text("\n".join(kept[: m + 1] + kept[m + 2 :]) + "\n")
+        torn = b"\t".join([*cells[:at], fault, *cells[at + 1 :]])
+        if name == "participants.tsv" and rng.random() < 0.2:  # rows of two sessions that disagree
+            lines.append(torn.replace(b"\t" + fault, b"\t" + fault.replace(b"\t", b" ")))
         else:
-            lines[m + 1] = b"\t".join([*cells[:at], fault, *cells[at + 1 :]])
-        (folder / name).write_bytes(b"\n".join(lines) + b"\n")
-        found, changed = read()
-        study.written(folder)
-        assert found == labels
-        np.testing.assert_array_equal(changed[:, 2], rows[:, 2], err_msg=f"{fault[:40]!r}")
-        others_of = [i for i, label in enumerate(labels) if label != listed[m]]
-        np.testing.assert_array_equal(changed[others_of], rows[others_of])
+            lines[m + 1] = torn
+        (tmp_path / name).write_bytes(b"\n".join(lines) + b"\n")
+        found, changed, said = read()
+        (tmp_path / name).write_bytes(right)
+        assert (found, said) == (labels, counts)
+        np.testing.assert_array_equal(changed[:, K], rows[:, K], err_msg=f"{fault[:40]!r}")
+        others = [i for i, label in enumerate(own) if label != study.labels[m][4:]]
+        np.testing.assert_array_equal(changed[others], rows[others])
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_15_names_stand_in_the_first_column(tmp_path, column) -> None:
+    """Where they do not, the table is refused by its header alone, whatever its rows hold."""
+    study = Study()
+    folder = study.written(tmp_path)
+    name = ("participants.tsv", "volumes.tsv")[column]
+    lines = [line.split("\t") for line in (folder / name).read_text().splitlines()]
+    (folder / name).write_text("\n".join("\t".join([*c[1:2], c[0], *c[2:]]) for c in lines))
+    with pytest.raises(UnusableFile) as refused:
+        check_columns(folder, words_beside(folder), config_of().question)
+    assert refused.value.issue.code is IssueCode.PERSON_FIRST
+
+
+def test_15_cells_of_python_are_one_cell_each(tmp_path, plain) -> None:
+    """A line end in a note of a data frame made another person."""
+    rng, study = np.random.default_rng(5), Study()
+    columns = {**study.people, **study.outcomes, "participant_id": study.labels}
+    for i in range(100):
+        m, name = int(rng.integers(24)), str(rng.choice(["age", "note", "sex", "left", "right"]))
+        hostile = [fault.decode("latin-1") for fault in _faults(rng, str(columns[name][m]))]
+        hostile += ["a\nb\tc", "\r\n", "\u2028", None, float("nan"), 1e400]
+        cells = [*columns[name]]
+        cells[m] = hostile[int(rng.integers(len(hostile)))]
+        write_table(tmp_path / str(i), {**columns, name: cells})
+        rows = rows_of(tmp_path / str(i))
+        assert list(rows) == list(plain)
+        assert [row[2] for row in rows.values()] == [row[2] for row in plain.values()]
+        del rows[study.labels[m]]
+        same({label: plain[label] for label in rows}, rows)
 
 
 def test_15_a_change_of_the_public_cell_moves_it(tmp_path, plain) -> None:

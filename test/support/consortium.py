@@ -55,15 +55,13 @@ COMMON: dict[str, Any] = {"epsilon": 100.0, "delta": 1e-5}
 SMALL: dict[str, dict[str, Any]] = {
     "capedjica": {
         "n_components": 3, **MATRIX, "min_timepoints": 30, "n_rounds": 2,
-        "n_looks": 1, "standardize": "demean", "accept_low_quality": True,
+        "n_looks": 1, "standardize": "demean",
     },
     "capedualreg": {
         "n_components": 3, **MATRIX, "min_timepoints": 30, "standardize": "demean",
-        "accept_low_quality": True,
     },
     "capegica": {
         "n_components": 3, **MATRIX, "min_timepoints": 30, "standardize": "demean",
-        "accept_low_quality": True,
     },
     # Its default whitening has no release, so that a phase of its table is not reached.
     "paperdjica": {

@@ -18,7 +18,6 @@ from cape.protocol.join import RunPlan
 from cape.protocol.model import Roster, settings_of
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, filtered, make_plan, verify_plan
 from cape.protocol.ports import Site
-from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 
@@ -45,7 +44,10 @@ class IcaPlanner:
         self, config: IcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
     ) -> RunPlan:
         """Return the plan of a run; ConfigError or PrivacyBudgetError if none exists."""
-        config = _sized_for(config, n_sites, n_subjects, space)
+        config = sized(config, n_sites, n_subjects, space)
+        # Of templates each person has maps of all.
+        if self.kind != "template" and n_subjects < config.n_components:
+            raise ConsortiumError("E130", got=n_subjects, allowed=config.n_components)
         if self.check_space is not None:
             self.check_space(config, space)
         d = self.basis_size(config, space, effective_g(config, n_sites, n_subjects))
@@ -53,14 +55,6 @@ class IcaPlanner:
         plan = make_plan(config, stages, n_sites=n_sites, n_subjects=n_subjects)
         warnings = (*self._quality(config, n_sites, n_subjects, d), *filtered(config))
         return RunPlan(releases=plan, n_basis=d, warnings=warnings)
-
-    def check_people(
-        self, config: IcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
-    ) -> None:
-        """Raise the errors of `plan_run` for too few people, before features are known."""
-        config = _sized_for(config, n_sites, n_subjects, space)
-        # The result does not depend on d.
-        self._quality(config, n_sites, n_subjects, config.n_basis or config.max_features)
 
     def verify(self, site: Site, roster: Roster) -> None:
         # The roster is not trusted: the site makes the same plan again from its own inputs.
@@ -89,16 +83,6 @@ class IcaPlanner:
             raise ConfigError("E149", got=R, allowed=f"2 to {d}", do=do)
         return d
 
-    def expected_noise(self, config: Config, n_sites: int, n_subjects: int) -> str:
-        """Return why a run of these sizes would be refused as noise; empty if accepted."""
-        config = settings_of(self.config, config)
-        if not config.private:
-            return ""
-        g = effective_g(config, n_sites, n_subjects)
-        # The result does not depend on d, which only a plan has.
-        forecast = self.rule(config, config.n_basis or config.max_features)
-        return forecast.reason(g) if forecast.answer(g) == "no" else ""
-
     def _quality(
         self, config: IcaConfig, n_sites: int, n_subjects: int, n_basis: int
     ) -> tuple[str, ...]:
@@ -113,13 +97,6 @@ class IcaPlanner:
             do = "or set accept_low_quality."
             raise ConfigError("E150", problem=verdict.text.rstrip("."), do=do)
         return verdict.warnings if verdict.answer == "yes" else (verdict.text, *verdict.warnings)
-
-
-def _sized_for(config: IcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> IcaConfig:
-    config = sized(config, n_sites, n_subjects, space)
-    if n_subjects < config.n_components:
-        raise ConsortiumError("E130", got=n_subjects, allowed=config.n_components)
-    return config
 
 
 def _without_basis(config: IcaConfig, n_features: int, g: float) -> int:

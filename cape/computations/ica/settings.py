@@ -40,7 +40,7 @@ class IcaConfig(Config):
 class LeftRightConfig(IcaConfig):
     """Settings of a joint ICA that compares left and right."""
 
-    symmetry: Literal["auto", "none", "assume"] = option("auto")
+    symmetry: Literal["auto", "none", "assume"] = option("auto", expert=True)
     midline_x: str = option("auto", expert=True)
     label_pairs: str = option("", when=("feature_space", "atlas"))
 

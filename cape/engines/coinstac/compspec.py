@@ -20,10 +20,10 @@ from cape.engines.coinstac.form import has_input, shown_if
 from cape.engines.coinstac.site import EXPERT
 from cape.engines.setting_texts import Text, default_text, groups, texts_of, values_text
 from cape.errors import ConfigError
-from cape.settings.config import PRODUCT, VERSION, Config
+from cape.settings.config import FRONT, VERSION, Config
 from cape.settings.documents import parse_json
 from cape.settings.option import choices
-from cape.settings.wings import PAPERS, WINGS
+from cape.settings.wings import PAPERS, WINGS, require
 
 # No tag.  COINSTAC's application shows logs of containers whose image name starts with coinstac.
 IMAGE_NAME: Final = "coinstac-cape"
@@ -39,13 +39,13 @@ ASKED_FIRST: Final = ("epsilon", "delta", "n_components", "n_sites")
 
 
 def compspec_document(
-    config: type[Config], name: str = PRODUCT, image: str = IMAGE_NAME
+    config: type[Config], name: str = FRONT, image: str = IMAGE_NAME
 ) -> dict[str, Any]:
     """Return the compspec.json of a computation with these settings."""
     document: dict[str, Any] = parse_json(_TEMPLATE.read_text(encoding="utf-8"))
     meta, computation = document["meta"], document["computation"]
     meta["version"] = VERSION
-    if name != PRODUCT:
+    if name != FRONT:
         # The form shows the docstring of the computation's module.
         title, first = about(name)
         meta |= {"id": f"coinstac-{name}", "name": f"{name}: {title}", "description": first}
@@ -53,13 +53,13 @@ def compspec_document(
     # The image has all computations; a setting with one choice selects this one.
     fixed = computation["input"]
     tooltip = fixed["computation"]["tooltip"].format(name=name)
-    fixed["computation"] |= {"values": [name], "default": name, "tooltip": tooltip}
+    # One choice is none; a hidden input keeps it.
+    hidden = {"variable": EXPERT, "value": True}
+    choice = {"values": [name], "default": name, "tooltip": tooltip, "conditional": hidden}
+    fixed["computation"] |= choice
     owner = _owner_inputs(config)
     leading = config.SHOWN or ASKED_FIRST
     asked_first = {name: owner.pop(name) for name in leading if name in owner}
-    if config.SHOWN:
-        # One choice is none; a hidden input keeps it.
-        fixed["computation"]["conditional"] = {"variable": EXPERT, "value": True}
     computation["input"] = {**asked_first, **fixed, **owner}
     # The application sorts by this number, not by the order in the file.
     for order, spec in enumerate(computation["input"].values()):
@@ -87,14 +87,17 @@ def compspec_of(name: str, image: str = IMAGE_NAME) -> dict[str, Any]:
     return compspec_document(load(name).config, name, image_name_of(name, image))
 
 
-def published(folder: Path, image: str, repository: str = "") -> list[str]:
+def published(folder: Path, image: str, repository: str = "", *, papers: bool) -> list[str]:
     """Write a compspec of every computation for an image of another name; return the paths.
 
-    `repository`: the address of the image's source, which the form shows.
+    `papers`: those of the papers' computations, and no others.  `repository`: the address of the
+    image's source, which the form shows.
     ConfigError E011 for a name that COINSTAC's application cannot pull or that does not begin with
     coinstac, and for a wrong address.
     """
     name = image.removesuffix(":latest")
+    if papers:
+        require(PAPERS, "--papers")
     if not PUBLISHED.fullmatch(name):
         raise ConfigError(
             "E011",
@@ -110,6 +113,8 @@ def published(folder: Path, image: str, repository: str = "") -> list[str]:
         )
     paths = []
     for computation in names():
+        if (computation in WINGS[PAPERS].computations) != papers:
+            continue
         path = folder / f"{computation}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         document = compspec_of(computation, name)
@@ -156,7 +161,8 @@ def _owner_input(spec: Field[Any], hint: object, text: Text) -> dict[str, Any]:
     default = f"Default: {default_text(spec.default)}.  " if spec.default is not MISSING else ""
     said = f"{text.help}  " if text.help else ""
     allowed = f"Allowed: {values_text(spec, hint, text.unit)}."
-    tooltip = f"{said}{allowed}  {default}In settings.toml: {spec.name}."
+    # Errors name a setting.
+    tooltip = f"{said}{allowed}  {default}Messages call it {spec.name}."
     widget["tooltip"] = tooltip.replace("`", "")
     if spec.default is not MISSING:
         widget["default"] = spec.default

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from cape.computations import configured
-from cape.engines.flare.rounds import RUN_NAME
+from cape.engines.coinstac.documents import RUN_NAME
 from cape.errors import ConfigError, MessageError, own_words
 from cape.frozen import dataclass
 from cape.protocol import wire
@@ -23,6 +24,8 @@ META = "meta.json"
 SERVER = "app/config/config_fed_server.json"
 # The three files by name; `_documents` adds the run and its sites.
 _TEMPLATE = Path(__file__).parent / "job.json"
+# Names that FLARE's provisioning gives to sites
+SITE_NAME = re.compile(r"(?!server$)[A-Za-z0-9_-]+")
 # Placeholders that FLARE replaces in the texts of a job.
 FILLED = ("{", "}", "$")
 
@@ -54,6 +57,10 @@ def write_job(folder: Path, plan: JobPlan) -> None:
         if any(mark in text for mark in FILLED) or text.startswith("@"):
             problem = f"FLARE would change the text of {name}"
             raise ConfigError("E312", problem=problem, do="leave out braces, $ and a first @.")
+    if strange := [name for name in config.expected_names if not SITE_NAME.fullmatch(name)]:
+        problem = f"FLARE has no site called {', '.join(map(repr, strange))}"
+        do = "in its names stand letters of ASCII, digits, - and _; server is its own."
+        raise ConfigError("E312", problem=problem, do=do)
     _check_least(plan.least, config)
     if folder.is_dir() and any(folder.iterdir()):
         do = "name a new one: a job that is there is needed to go on with its run (--resume)."

@@ -26,7 +26,8 @@ import numpy as np
 
 from cape.algorithms import kernel
 from cape.algorithms.estimators import Array, Data
-from cape.data.space import Grid, grid_of, mask_space
+from cape.data.space import TEMPLATE_FILES, Grid, grid_of, mask_space
+from cape.data.templates import NETWORKS_FILE
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.lab.synthetic import volumes
@@ -350,7 +351,10 @@ WRITERS = {
 
 
 def write_templates(out: Path, request: Request, maps: Array) -> None:
-    """Write maps that correlate with the true ones, as a published atlas would, to every site."""
+    """Write maps that correlate with the true ones, as a published atlas would, to every site.
+
+    Those of images lie with their names in `out`, too, for `cape simulate --maps`.
+    """
     rng = np.random.default_rng([request.seed, 3])
     folders = [out / f"local{site}" for site in range(len(request.site_sizes))]
     white = rng.standard_normal(maps.shape)
@@ -369,8 +373,10 @@ def write_templates(out: Path, request: Request, maps: Array) -> None:
     volume[grid.inside] = correlated_maps(maps, noise, request.templates)
     image = nib.Nifti1Image(volume, grid.affine)
     image.set_sform(grid.affine, code="mni")
-    for folder in folders:
-        nib.save(image, folder / "templates.nii.gz")
+    for folder in (out, *folders):
+        nib.save(image, folder / TEMPLATE_FILES[0])
+    lines = ["name", *request.names]
+    (out / NETWORKS_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 # -- texts ---------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class FakeSimulator:
 def simulator(monkeypatch: pytest.MonkeyPatch) -> FakeSimulator:
     fake = FakeSimulator()
     monkeypatch.setattr("cape.python.api.simulate_folder", fake)
-    monkeypatch.setattr("cape.simulation.simulate.refused_by_the_shipped_policy", lambda *_: "")
+    monkeypatch.setattr("cape.simulation.simulate.refused_by_policies", lambda *_: ())
     return fake
 
 
@@ -170,8 +170,7 @@ def test_no_budget_is_an_error_that_names_its_option(
     words = ["simulate", str(tmp_path / "s"), "--out", str(tmp_path / "o")]
     assert cli.main(words) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "CAPE-E013 setting 'epsilon' is required; the owner chooses it.",
-        "Type: --epsilon VALUE",
+        "CAPE-E013 setting 'epsilon' is required; the owner chooses it. Type: --epsilon VALUE"
     ]
     assert cli.main([*words, "--epsilon", "8", "--delta", "2", "--json"]) == 2
     said = json.loads(capsys.readouterr().out)
@@ -644,7 +643,7 @@ def test_budget_names_the_key_of_a_policy_that_every_site_must_raise(
 ) -> None:
     words = ["budget", "--subjects", "1024", "--sites", sites, "--epsilon", "8"]
     assert cli.main(words) == 0
-    assert ("max_sites = 21" in capsys.readouterr().out) == (sites == "21")
+    assert ("max_sites=20, the run has 21" in capsys.readouterr().out) == (sites == "21")
 
 
 @pytest.mark.parametrize(

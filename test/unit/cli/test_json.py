@@ -15,7 +15,7 @@ from cape.cli import main
 from cape.cli.commands import COMMANDS
 
 PAGE = (Path(__file__).parents[3] / "docs/json.md").read_text(encoding="utf-8")
-RUN = "--epsilon 8 --delta 1e-5 --set n_rounds=1 --set accept_low_quality=true"
+RUN = "--epsilon 300 --delta 1e-5 --set n_rounds=1"
 
 
 def promised(row: str) -> set[str]:
@@ -43,6 +43,8 @@ def test_every_command_prints_what_the_page_promises(
         "budget": "budget --subjects 400 --sites 4 --epsilon 2",
         "budget --check": "budget --check out/consortium/privacy.json",
         "policy": "policy",
+        "promise": "promise --settings study/settings.toml --set epsilon=1 --set delta=1e-5",
+        "forget": "forget sub-001 out",
         "pairs": "pairs labels.tsv",
         "keygen --site": "keygen --site a --out key",
         "keygen --collect": "keygen --collect a.key.json --out roster.json",

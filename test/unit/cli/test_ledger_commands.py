@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import re
 import shlex
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 
 from cape.cli import main
 from cape.privacy.accounting import display_epsilon, gdp_epsilon
-from cape.site.access import AccessRecords
+from cape.site.access import AccessRecords, round_file
 from cape.site.files import folder_lock
 from cape.site.ledger_file import LifetimeLedgerFile, read_ledger
 from support import spending
@@ -184,3 +186,23 @@ def test_the_ledger_of_a_policy_is_found_beside_it_and_under_its_limits(
             monkeypatch.setenv("CAPE_SITE_POLICY", str(path))
         found = shown(capsys, *words)
         assert (len(found["runs"]), found["limits"]) == (3, [[3.0, 1e-6]])
+
+
+def test_the_page_for_data_managers_shows_a_stopped_run_as_it_is_shown(
+    tmp_path, capsys, monkeypatch
+) -> None:
+    page = (Path(__file__).parents[3] / "docs/ledger.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```text\n(b7712e04.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    ledger = LifetimeLedgerFile(path=Path("ledger.jsonl"), site="B")
+    run = spending.run(BEN, computation="capegica", dataset="cohort-a", delta=1e-5)
+    ledger.join(replace(run, owner="ben", date="2026-11-20"), cost(1))
+    ledger.hold(BEN, cost(1))
+    charged = {"phase": "pca", "round": 1, "field": "total", "mu2": "1/4"}
+    ledger.charge(BEN, charged, cost(1))
+    silent = time.time() - (2 * 24 + 4) * 3600 - 60
+    os.utime(round_file(ledger.path, BEN), (silent, silent))
+    _, text = said(capsys, "--file", "ledger.jsonl")
+    shown_there = re.sub(r"\d{4}-\d\d-\d\d", "DATE", text)
+    for line in block.splitlines():
+        assert " ".join(line.split()) in shown_there, line

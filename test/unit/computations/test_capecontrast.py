@@ -81,6 +81,8 @@ def study(
             lines.append("\t".join(cells))
         (folder / f"site{s}").mkdir(parents=True)
         (folder / f"site{s}" / "participants.tsv").write_text("\n".join(lines) + "\n")
+        if s == one_group:
+            (folder / f"site{s}" / "site-policy.toml").write_text('as_it_is = ["dx"]\n')
     return folder
 
 
@@ -678,5 +680,6 @@ def test_a_consortium_that_validate_finds_ready_is_planned_as_in_join(tmp_path: 
     for site in range(3):
         table = data / f"site{site}" / "participants.tsv"
         table.write_text(table.read_text().replace("\tpatient\t", "\tcontrol\t"))
+        table.with_name("site-policy.toml").write_text('as_it_is = ["dx"]\n')
     (found,) = (one.private for one in validate(data, policy=policy) if one.code == "CAPE-E150")
     assert "nobody has dx patient" in found

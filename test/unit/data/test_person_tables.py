@@ -142,7 +142,7 @@ def test_rows_of_sessions_are_one_person_where_a_change_is_asked(tmp_path: Path)
     _, findings = people(tmp_path, rows.encode())
     assert [finding.code for finding in findings.listing()] == ["CAPE-E105"]
     _, findings = people(tmp_path, rows.replace("session_id", "ses").encode(), change="1, 2")
-    assert "participants.tsv has no column session_id" in findings.listing()[0].private
+    assert "no sessions, which a change needs" in findings.listing()[0].private
 
 
 def test_columns_are_sought_before_anybody_is_read(tmp_path: Path) -> None:

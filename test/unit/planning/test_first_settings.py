@@ -217,6 +217,20 @@ def of_records(base: Path) -> list[str]:
     return []
 
 
+def of_people(base: Path) -> list[str]:
+    """Tables of people alone, with columns that are none of a comparison."""
+    (base / "phenotype").mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng([*map(ord, str(base))])
+    rows = [("participant_id", "dx", "age", "visited")]
+    volumes = [("participant_id", "L_Hippocampus", "crp")]
+    for m in range(40):
+        rows.append((f"sub-{m}", ("SZ", "HC")[m % 2], f"{rng.integers(20, 60)}", "2024-03-01"))
+        volumes.append((f"sub-{m}", f"{rng.integers(3000, 5000)}", f"{rng.random():.2f}"))
+    for name, lines in (("participants", rows), ("phenotype/volumes", volumes)):
+        (base / f"{name}.tsv").write_text("\n".join(map("\t".join, lines)) + "\n")
+    return []
+
+
 KINDS: dict[str, Written] = {
     "fMRIPrep": of_fmriprep,
     "XCP-D": of_xcpd,
@@ -232,6 +246,7 @@ KINDS: dict[str, Written] = {
     "matrices": of_matrices,
     "headed tables": of_headed_tables,
     "records": of_records,
+    "tables of people": of_people,
 }
 
 
@@ -493,7 +508,7 @@ def test_a_missing_settings_file_is_reported_as_that_and_none_is_overwritten(tmp
         run(tmp_path / "study" / site, "sub-1")
     assert main(["simulate", folder, "--out", str(tmp_path / "out")]) == 2
     err = capsys.readouterr().err
-    assert "CAPE-E019 there is no settings.toml" in err
+    assert "CAPE-E013 setting 'epsilon' is required; no settings.toml" in err
     assert "cape init" in err
     main(["validate", folder, "--fast", "--quiet"])
     assert f"write one with: cape init {folder}" in capsys.readouterr().err
@@ -579,3 +594,22 @@ def test_settings_that_are_typed_or_resumed_name_nobody_of_the_folder_at_hand(
         assert "CAPE-E018" in said
         assert "P102" not in said
     assert not (tmp_path / "here/job").exists()
+
+
+@pytest.mark.parametrize(("n_maps", "outcomes"), [(4, "fnc"), (33, "domains")])
+def test_maps_are_named_in_the_settings_with_what_can_be_asked_of_them(tmp_path, n_maps, outcomes):
+    """A refusal told users to type `cape init --maps`, which was no option."""
+    run(tmp_path / "lab", "sub-01")
+    maps = tmp_path / "atlas.nii.gz"
+    nib.Nifti1Image(np.zeros((3, 4, 3, n_maps), np.float32), np.eye(4)).to_filename(maps)
+    rows = [f"IC {k}\t{'visual' if k % 2 else 'motor'}" for k in range(n_maps)]
+    maps.with_name("atlas.tsv").write_text("\n".join(["name\tdomain", *rows]) + "\n")
+    assert main(["init", str(tmp_path / "lab"), "--maps", str(maps)]) == 0
+    written = tmp_path / "lab" / "settings.toml"
+    table = tomllib.loads(written.read_text())["capecontrast"]
+    assert table["outcomes"] == outcomes
+    asked = ["--computation", "capecontrast", "--settings", str(written), "--sites", "3"]
+    asked += ["--set", "variables=dx a/b", "--set", "formula=dx", "--set", "public=dx"]
+    assert (
+        main(["budget", *asked, "--subjects", "3000", "--epsilon", "4", "--set", "n_sites=3"]) == 0
+    )

@@ -51,9 +51,9 @@ def test_every_map_is_cut_through_its_largest_cluster_and_left_is_left() -> None
     planes, texts = drawn(canvas, canvas.values(volume), place)
     assert {"x -12", "y 8", "z 0", "L", "R"} <= set(texts)
     for plane in planes:
-        # Only the peak has a colour, of which all of the voxel is blue.
-        assert set(np.unique(plane)) == {plane.min(), 0.0}
-        assert plane.min() < 0.0
+        # Only the peak has a colour, which fades between its voxel and the next.
+        assert plane.max() == 0.0 > plane.min()
+        assert 2 < len(np.unique(plane)) < 40
     for plane in planes[1:]:
         at = np.argwhere(plane)[:, 1].mean()
         assert at < plane.shape[1] / 2, "left is drawn on the right"
@@ -102,7 +102,31 @@ def test_a_grid_stored_the_other_way_round_is_drawn_the_same() -> None:
     mask = np.ones(volume.shape, dtype=bool)
     one = brain.canvas_of(mask, affine, mni=False)
     two = brain.canvas_of(mask, flipped, mni=False)
-    assert np.array_equal(one.values(volume), two.values(volume[::-1]))
+    np.testing.assert_allclose(one.values(volume), two.values(volume[::-1]), atol=1e-9)
+
+
+def test_values_change_between_voxels_and_not_between_parcels() -> None:
+    """Voxels of 10 mm were drawn as squares over the anatomy; borders of parcels are borders."""
+    volume = np.zeros((5, 5, 5))
+    volume[2:] = 6.0
+    mask, affine = np.ones(volume.shape, dtype=bool), np.diag([10.0, 10.0, 10.0, 1.0])
+    drawn = {
+        parcels: brain.canvas_of(mask, affine, mni=False, parcels=parcels).values(volume)
+        for parcels in (False, True)
+    }
+    assert set(np.unique(drawn[True])) == {0.0, 6.0}
+    middle = drawn[False][:, 10, 10]
+    assert np.any((middle > 2.0) & (middle < 4.0))
+
+
+def test_where_a_map_ends_its_voxels_go_on_and_nothing_is_drawn_outside() -> None:
+    """Zeros outside of the mask would pull the rim of every map towards zero."""
+    mask = np.zeros((6, 6, 6), dtype=bool)
+    mask[1:5, 1:5, 1:5] = True
+    canvas = brain.canvas_of(mask, np.diag([8.0, 8.0, 8.0, 1.0]), mni=False)
+    drawn = canvas.values(np.where(mask, 4.0, 0.0))
+    np.testing.assert_allclose(drawn[canvas.inside], 4.0, atol=1e-9)
+    assert not drawn[~canvas.inside].any()
 
 
 def test_a_glass_brain_shows_the_strongest_of_either_sign() -> None:
@@ -154,11 +178,15 @@ def test_both_sets_of_a_temporal_run_have_tables_of_the_same_columns(tmp_path) -
     assert list(spatial[0]) == header.split("\t")
     assert [row["name"] for row in spatial] == ["S01", "S02", "S03"]
     page = (tmp_path / "index.html").read_text()
-    for caption in ("All maps", "The spatial set"):
+    of_set = []
+    for caption in ("All maps in a table", "The spatial set"):
         found = re.search(rf"<caption>{caption}</caption>\n<thead>(.*?)</thead>", page)
         assert found, caption
         columns = re.findall("<th[^>]*>(.*?)</th>", found[1])
-        assert columns[:5] == ["map", "peak", "z at the peak", "size, cm³", "share"]
-        assert columns[5:] == ["nearest", "r", "chance", "noise level |z|", "reliability"]
+        of_set.append(columns)
+    temporal, spatial = of_set
+    assert spatial[:2] == ["map", "how sure"] or spatial[:2] == ["map", "peak"]
+    # A column that is empty in all rows is left out.
+    assert [name for name in temporal if name in spatial] == spatial
     # The threshold stands beside the bar of each set.
     assert page.count('<div class="picture bar">') == 2

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,6 +92,40 @@ def test_edges_are_matrices_of_regions_too(tmp_path) -> None:
     d = result.matrix("SZ - control", "d")
     np.testing.assert_array_equal(d, d.T)
     assert np.diag(result.matrix("SZ - control", "p")).tolist() == [1.0] * 6
+
+
+def test_pandas_and_nilearn_take_effects_and_matrices_as_they_are(tmp_path) -> None:
+    pandas, plotting = pytest.importorskip("pandas"), pytest.importorskip("nilearn.plotting")
+    rows = [effect(name, 0.01 * k) for k, name in enumerate(EDGE_NAMES)]
+    rows[3] = withheld(EDGE_NAMES[3], "ties")
+    write_tables(tmp_path, compared(rows, EDGES))
+    effects = pandas.read_csv(tmp_path / "effects.tsv", sep="\t")
+    assert effects["d"].dtype == float
+    assert effects["d"].isna().sum() == 1
+    d = pandas.read_csv(tmp_path / "matrix_SZ-control_d.tsv", sep="\t", index_col=0)
+    assert d.dtypes.eq(float).all()
+    drawn = plotting.plot_matrix(d, labels=list(d.index))
+    assert drawn.get_array().shape == (6, 6)
+    places = np.random.default_rng(1).uniform(-50, 50, (6, 3))
+    plotting.plot_connectome(d.fillna(0), places).close()
+
+
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="R is not installed here")
+def test_r_takes_effects_and_matrices_as_the_page_on_files_says(tmp_path) -> None:
+    rows = [effect(name, 0.01 * k) for k, name in enumerate(EDGE_NAMES)]
+    rows[3] = withheld(EDGE_NAMES[3], "ties")
+    write_tables(tmp_path, compared(rows, EDGES))
+    page = (Path(__file__).parents[3] / "docs/reports.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"`(read\.delim\(file[^`]*)`", page)
+    script = f"""
+        file <- "effects.tsv"; e <- read.delim(file, na.strings = "n/a")
+        file <- "matrix_SZ-control_d.tsv"; d <- {line}
+        cat(class(e$d), sum(is.na(e$d)), class(as.matrix(d)[1, 2]), isSymmetric(as.matrix(d)))
+    """
+    told = subprocess.run(
+        ["Rscript", "-e", script], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert told.stdout == "numeric 1 numeric TRUE"
 
 
 def test_a_pattern_of_edges_is_a_matrix_of_weights(tmp_path) -> None:

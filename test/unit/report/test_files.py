@@ -52,8 +52,22 @@ def load(folder: Path, name: str) -> dict:
     return json.loads((folder / name).read_text(), parse_constant=refuse)
 
 
+def test_each_map_is_a_file_of_its_own_too_with_its_name_in_the_list(tmp_path):
+    folder = write(tmp_path, private=False)
+    whole = files.load_image(folder / "group_maps.nii.gz")
+    rows = files.read_table(folder / "maps.tsv")
+    assert [row["name"] for row in rows] == ["C01", "C02", "C03"]
+    for k, row in enumerate(rows):
+        one = files.load_image(folder / row["file"])
+        assert np.array_equal(one.dataobj, np.asarray(whole.dataobj)[..., k])
+        assert np.array_equal(one.affine, whole.affine)
+        assert b"NOT PRIVATE" in one.header["descrip"].tobytes()
+        assert one.header.extensions[0].get_content().decode().strip("\0") == row["name"]
+
+
 def test_exactly_the_promised_files_are_written(tmp_path):
-    assert {p.name for p in write(tmp_path / "grid").iterdir()} == ON_A_GRID
+    single = {f"desc-groupC0{k}_stat-z_statmap.nii.gz" for k in (1, 2, 3)} | {"maps.tsv"}
+    assert {p.name for p in write(tmp_path / "grid").iterdir()} == ON_A_GRID | single
     plain = write(tmp_path / "columns", space=FeatureSpace.of_matrix(30))
     names = {p.name for p in plain.iterdir()}
     assert names == ON_A_GRID - {"group_maps.nii.gz"} | {"group_maps.csv"}

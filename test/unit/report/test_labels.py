@@ -134,7 +134,7 @@ def test_what_is_not_above_chance_has_no_name_but_its_nearest_network(tmp_path):
     for row in nameless:
         assert row["nearest"] in NETWORKS
         assert row["nearest_set"] in ("seitzman_2018", "dosenbach_2010")
-        assert f"nearest no name: {row['nearest']} (r" in page
+        assert f'<td class="number">no name ({row["nearest"]})</td>' in page
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_only_maps_that_their_time_courses_confirmed_get_a_name(
     assert [row["label"].replace(files.EMPTY_CELL, "") for row in rows] == named
     assert [row["nearest"] for row in rows] == ["visual", "somatomotor dorsal"]
     page = (tmp_path / "index.html").read_text()
-    assert ("nearest visual (r" in page) == (named[0] == "visual")
-    assert "nearest somatomotor dorsal (r" not in page
+    assert ('">visual</td>' in page) == (named[0] == "visual")
+    assert '">somatomotor dorsal</td>' not in page
 
 
 def test_outside_mni_and_without_nilearn_there_is_no_label_and_a_reason(tmp_path, monkeypatch):
@@ -212,7 +212,7 @@ def test_the_users_own_templates_rename_the_components(result, tmp_path):
     rows = files.read_table(result / "components.tsv")
     assert (rows[0]["label"], rows[2]["label"]) == ("first", "third network")
     assert float(rows[2]["label_r"]) == pytest.approx(1.0)
-    assert "first (r 1.00" in page
+    assert '">first</td><td class="number">1.00</td>' in page
     results = files.read_json(result / "results.json")
     assert results["labels"]["template"] == "mine"
     assert "Seitzman" not in page

@@ -39,6 +39,7 @@ COLUMNS = {
     "spectra.tsv": ["subject", "unit", "frequency", "C01", "C02", "C03"],
     "spectra_summary.tsv": ["subject", "measure", "C01", "C02", "C03"],
     "map_agreement.tsv": ["subject", "C01", "C02", "C03"],
+    "second_level.tsv": ["subject_label", "map_name", "effects_map_path"],
     "map_agreement_noise.tsv": ["subject", "C01", "C02", "C03"],
     "sub-01/func/sub-01_desc-cape_timeseries.tsv": [
         "volume", "time", "censored", "C01", "C02", "C03",
@@ -66,6 +67,7 @@ def _no_pictures(monkeypatch):
 def test_exactly_the_promised_files_are_written(private):
     found = {p.relative_to(private).as_posix() for p in private.rglob("*") if p.is_file()}
     kinds = ("desc-cape_timeseries.tsv", "desc-cape_stat-z_statmap.nii.gz")
+    kinds += tuple(f"desc-capeC0{k}_stat-z_statmap.nii.gz" for k in (1, 2, 3))
     single = {f"{label}/func/{label}_{kind}" for label in LABELS for kind in kinds}
     fixed = {"index.html", "ledger.json", "methods.md", "sent.jsonl", "site.json"}
     fixed |= {"dataset_description.json", "desc-cape_timeseries.json", ".bidsignore"}
@@ -121,6 +123,35 @@ def test_subject_maps_are_least_squares_and_agree_with_the_common_ones(private):
     row = files.read_table(private / "map_agreement.tsv")[0]
     assert float(row["C01"]) == pytest.approx(np.corrcoef(z[:, 0], made.A[:, 0])[0, 1], abs=1e-3)
     assert float(row["C01"]) > 0.8
+
+
+def test_the_second_level_of_nilearn_takes_the_list_of_maps_and_the_files(private, monkeypatch):
+    """It refused files of several maps, and users had to take them apart."""
+    pandas = pytest.importorskip("pandas")
+    second_level = pytest.importorskip("nilearn.glm.second_level")
+    monkeypatch.chdir(private)
+    listed = pandas.read_csv("second_level.tsv", sep="\t")
+    paths = sorted(private.glob("sub-*/func/*_desc-capeC02_*.nii.gz"))
+    design = pandas.DataFrame({"intercept": [1] * len(LABELS)})
+    ways = {"C02": (listed, "C02"), "files": (list(map(str, paths)), None)}
+    found = [
+        second_level.SecondLevelModel()
+        .fit(given, design_matrix=design)
+        .compute_contrast("intercept", first_level_contrast=name, output_type="effect_size")
+        .get_fdata()
+        for given, name in ways.values()
+    ]
+    import nibabel
+
+    whole = [
+        np.asarray(nibabel.load(f"{label}/func/{label}_desc-cape_stat-z_statmap.nii.gz").dataobj)
+        for label in LABELS
+    ]
+    mean = np.mean(whole, axis=0)[..., 1]
+    inside = found[0] != 0
+    assert inside.sum() > 20
+    assert np.allclose(found[0][inside], mean[inside], atol=1e-5)
+    assert np.array_equal(*found)
 
 
 def test_a_subject_of_smooth_noise_agrees_with_any_smooth_maps() -> None:
@@ -246,7 +277,7 @@ def test_files_that_cannot_be_read_again_cost_maps_but_not_the_rest(tmp_path):
     site = example.site_outcome(made, LABELS)
     cape.report.write_site(tmp_path, site, dataclasses.replace(known, voxels=broken))
     private = tmp_path / "private"
-    assert len(list(private.rglob("sub-*_statmap.nii.gz"))) == 1
+    assert len(list(private.rglob("sub-*_desc-cape_stat-z_statmap.nii.gz"))) == 1
     assert len(list(private.rglob("sub-*_timeseries.tsv"))) == 3
     assert "2 subjects have no maps" in (private / "index.html").read_text()
 

@@ -39,7 +39,7 @@ def test_parties_begin_when_their_folders_and_policies_are_there(tmp_path: Path)
         simulate(
             tmp_path / "data",
             out=tmp_path / "out",
-            settings={"epsilon": 8, "delta": 1e-5, "n_components": 3},
+            settings={"private": False, "n_components": 3},
             find_way=lambda through: Way(play=play),
         )
     assert seen == [True] * 4

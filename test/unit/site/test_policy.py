@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,8 @@ import pytest
 from cape.errors import ConfigError, DataError, PrivacyBudgetError
 from cape.privacy.accounting import gdp_mu
 from cape.settings.config import Config
+from cape.settings.documents import not_default, toml_text, toml_value
+from cape.settings.own_words import as_tables
 from cape.site import policy
 from cape.site.policy import NO_LEDGER, SitePolicy, limit_of
 
@@ -74,7 +76,7 @@ def test_the_page_states_every_key_with_its_shipped_value() -> None:
     stated = {name: cell.strip().strip("`") for names, cell in rows
               for name in re.findall(r"`([a-z_]+)`", names)}  # fmt: skip
     shipped = dataclasses.asdict(SitePolicy())
-    assert stated == {name: json.dumps(value) for name, value in shipped.items()}
+    assert stated == {n: toml_value(as_tables(n, value)) for n, value in shipped.items()}
 
 
 def test_every_setting_is_read_from_a_file() -> None:
@@ -89,11 +91,23 @@ def test_every_setting_is_read_from_a_file() -> None:
         "allow_local_noise": True, "allow_relayed_keys": True, "allow_new_sites": False,
         "layout": "{subject}/rest.nii", "not_exclusions": ["qc", "use"],
         "tables": ["volumes.tsv"], "same_people": [["1", "01"]], "different_people": [["a", "A"]],
-        "lacks": ["amygdala"], "min_group": 8,
+        "lacks": ["amygdala"], "min_group": 8, "as_it_is": ["sex"],
+        "variables": {"icv": {"column": "eTIV", "times": 0.001}, "age": {"column": "Alter"}},
+        "levels": {"dx": {"SZ": "schizophrenia", "control": 0}},
         "public_counts": ["dx"], "public_maps": ["0a1b"],
     }  # fmt: skip
     policy = SitePolicy.from_mapping(given)
     assert set(given) == {field.name for field in dataclasses.fields(policy)}
+    assert policy.variables == (("icv", "eTIV", 0.001), ("age", "Alter", 1.0))
+    assert policy.levels == (("dx", "SZ", "schizophrenia"), ("dx", "control", "0"))
+    text = toml_text({n: as_tables(n, value) for n, value in not_default(policy).items()})
+    assert SitePolicy.from_mapping(tomllib.loads(text)) == policy
+    words = policy.words
+    assert (words.column("ICV "), words.times("icv"), words.column("sex")) == ("eTIV", 0.001, "sex")
+    assert words.level_words("DX") == {"SZ": "schizophrenia", "control": "0"}
+    assert words.takes_as_it_is("Sex")
+    for name in ("variables", "levels"):
+        del given[name]
     for name, value in given.items():
         found = getattr(policy, name)
         listed = value if isinstance(value, list) else []
@@ -121,6 +135,14 @@ def test_every_setting_is_read_from_a_file() -> None:
         ({"allow_computations": [1]}, "allowed a list of texts"),
         ({"dataset_id": 1}, "allowed a text"),
         ({"public_counts": "dx"}, "allowed a list of texts"),
+        ({"variables": ["icv"]}, r"variables is a table, such as \[variables.icv\]"),
+        ({"variables": {"icv": {"times": 0}}}, "times = a number that is not 0"),
+        ({"variables": {"icv": {"times": True}}}, "times = a number that is not 0"),
+        ({"variables": {"icv": {"colum": "eTIV"}}}, "variables.icv has column"),
+        ({"variables": {"icv": {"column": ""}}}, "variables.icv has column"),
+        ({"levels": {"dx": "SZ"}}, "dx is a table"),
+        ({"levels": {"dx": {"SZ": [1]}}}, "levels.dx.SZ is the text of the cells"),
+        ({"as_it_is": "dx"}, "as_it_is is a list"),
         ({"allowed_owners": "ann"}, "allowed a list of texts"),
         (
             {"max_total": [[2, 1e-5]], "ledger_file": "none"},
@@ -274,12 +296,12 @@ class Comparison(Config):
 def test_counts_of_a_column_leave_only_where_the_site_names_it() -> None:
     """Without the rule an owner reads the counts of any column of any table for nothing."""
     config = Comparison(epsilon=1.0, delta=1e-5)
-    for silent in (SitePolicy(), SitePolicy(public_counts=("sex", "DX"))):
+    for silent in (SitePolicy(), SitePolicy(public_counts=("sex", "dxx"))):
         with pytest.raises(PrivacyBudgetError, match=r'E168 .*counts = \["dx"\]') as caught:
             silent.check_settings("B", "capedjica", config)
         assert "sex" not in caught.value.public
         silent.check_settings("B", "capedjica", CONFIG)  # who counts nothing needs no line
-    SitePolicy(public_counts=("sex", "dx")).check_settings("B", "capedjica", config)
+    SitePolicy(public_counts=("sex", " DX")).check_settings("B", "capedjica", config)
     SitePolicy.of_simulation().check_settings("B", "capedjica", config)
 
 

@@ -11,7 +11,7 @@ import pytest
 from cape.cli import main
 from cape.engines.coinstac import display, form
 from cape.errors import CapeError, ConfigError
-from cape.settings.config import PRODUCT
+from cape.settings.config import FRONT
 from support import comparison_example
 from support import report_example as example
 
@@ -61,7 +61,7 @@ def test_a_match_of_chance_is_a_dash_and_no_name() -> None:
 def test_a_form_becomes_settings_and_comes_back() -> None:
     inputs = form.read_form(ROOT / "inputspec.json")
     text = form.settings_text(inputs)
-    assert text.startswith(f"# From the form of {PRODUCT}")
+    assert text.startswith(f"# From the form of {FRONT}")
     assert "accept_low_quality = true\n" in text
     assert "data" not in text
     assert "min_sites" not in text, "what was left as it is need not be read"
@@ -97,7 +97,7 @@ def test_settings_that_would_end_at_the_sites_are_refused(
 ) -> None:
     """A form of them was made, and the run ended in its first exchange, or after it was paid."""
     source, target = tmp_path / f"given{suffix}", tmp_path / "made"
-    source.write_text(f"{line}\ndelta = 1e-5\nn_sites = 4\n")
+    source.write_text(f'computation = "capedjica"\n{line}\ndelta = 1e-5\nn_sites = 4\n')
     if suffix == ".json":
         values = tomllib.loads(source.read_text())
         source.write_text(json.dumps({name: {"value": value} for name, value in values.items()}))

@@ -15,7 +15,7 @@ from cape.engines.flare import site_file
 from cape.engines.flare.job import JobPlan, read_job, write_job
 from cape.engines.flare.site_file import AggregatorFile, SiteFile
 from cape.errors import ConfigError
-from cape.planning.budget import check_before_sending
+from cape.planning.judge import judge
 from cape.settings.documents import not_default, toml_text
 from support import consortium as helper
 from support.federation import ROOT
@@ -144,7 +144,19 @@ def test_a_new_job_has_a_run_of_its_own(tmp_path):
             ["--set", "n_sites=6", "--set", "aggregation=secagg", "--set", "min_survivors=4"],
             "set min_survivors=5",
         ),
-        (["--set", "n_sites=2000", "--set", "aggregation=secagg"], "CAPE-E145"),
+        (  # of one release less is sent
+            [
+                "--subjects",
+                "4000",
+                "--set",
+                "n_sites=2000",
+                "--set",
+                "aggregation=secagg",
+                "--set",
+                "computation=capedjica",
+            ],
+            "CAPE-E145",
+        ),
     ],
 )
 def test_a_job_that_cannot_end_well_is_not_written(tmp_path, monkeypatch, capsys, words, said):
@@ -172,9 +184,9 @@ def test_drop_outs_are_survived_from_four_sites_on(tmp_path):
         assert n_sites - config.survivors(n_sites) == math.ceil(n_sites / 3) - 1
         if n_sites < 4:
             with pytest.raises(ConfigError, match="none may drop out"):
-                check_before_sending(chosen, n_subjects=None)
+                judge(chosen)
         else:
-            check_before_sending(chosen, n_subjects=None)
+            judge(chosen)
     text = " ".join((ROOT / "docs" / "flare.md").read_text().split())
     assert "none of 3 sites, 1 of 4 to 6, 2 of 7 to 9, 6 of 20" in text
 
@@ -279,6 +291,6 @@ def test_a_simulation_in_flare_without_flare_says_what_to_install(tmp_path, monk
     without = lambda name, *more: None if name == "nvflare" else found(name, *more)  # noqa: E731
     monkeypatch.setattr("importlib.util.find_spec", without)
     words = f"simulate {tmp_path / 'data'} --out {tmp_path / 'out'} --through nvflare"
-    words += " --set feature_space=matrix --epsilon 8 --delta 1e-5"
+    words += " --set feature_space=matrix --set n_components=3 --set private=false"
     assert main(words.split()) == 1
     assert "needs the package nvflare; install the extra 'nvflare'" in capsys.readouterr().err

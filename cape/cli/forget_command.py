@@ -1,0 +1,123 @@
+"""``cape forget``: delete what a site keeps of one person, and say what stays and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cape.cli.common import AsJson, result, say
+from cape.cli.ledger_commands import LedgerOption, PolicyOption, ledger_and_policy
+
+if TYPE_CHECKING:
+    from cape.site.forgetting import Charged, Traces
+
+# What no command can delete
+STAYS = (
+    "Results of finished runs: sums over all people with noise, which no deletion changes.",
+    "Counts and ranges over all people in methods.md and site.json of private folders.",
+    "Your own files: images, tables of people, site-policy.toml, logs of --log-file, backups.",
+)
+
+
+def forget_command(
+    person: Annotated[str, typer.Argument(help="The label, such as sub-07.")],
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            exists=True, file_okay=False, help="Folders of this site's results and runs."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="The site's images: is the person still listed?"
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; else it is only shown.")] = False,
+    ledger_file: LedgerOption = None,
+    policy: PolicyOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete what is kept of one person, as docs/governance.md says; the ledger stays."""
+    from cape.data.names import bare
+    from cape.site.forgetting import traces_of
+    from cape.site.places import SitePlaces
+
+    if not bare(person):
+        raise typer.BadParameter("name a person")
+    ledger, own_policy = ledger_and_policy(ledger_file, policy)
+    store = SitePlaces.from_environment(os.environ).store_folder()
+    traces = traces_of(
+        person,
+        folders or (),
+        store=store,
+        ledgers=() if ledger is None else (ledger,),
+        dataset_id=own_policy.dataset_id,
+    )
+    if not folders and not as_json:
+        say("No folder of results was named: only the store and the ledger are looked at.")
+    listed = [] if data is None else list(_still_listed(data, traces.label))
+    if yes:
+        traces.remove()
+    fields = {
+        "person": traces.label,
+        "deleted": yes,
+        "removals": [{"path": str(each.path), "what": each.what} for each in traces.removals],
+        "stays": [{"path": str(each.path), "why": each.why} for each in traces.stays],
+        "ledgers": [
+            {"path": str(each.path), "runs": each.runs, "listed": each.listed, "mu": each.cost.mu()}
+            for each in traces.charged
+        ],
+        "alike": traces.alike,
+        "still_listed": listed,
+    }
+    result(fields, *_lines(traces, listed, yes=yes), as_json=as_json)
+
+
+def _still_listed(folder: Path, label: str) -> Iterator[str]:
+    """Yield where a site's files still list a person for its next run."""
+    from cape.data.names import bare
+    from cape.planning.people import people_below
+
+    for each in people_below(folder):
+        for person in each.people.listed:
+            if bare(person.label) == label:
+                n = len(person.runs)
+                yield f"{each.people.folder}: {n} run{'s' * (n != 1)}"
+
+
+def _lines(traces: Traces, listed: list[str], *, yes: bool) -> Iterator[str]:
+    n = len(traces.removals)
+    yield f"{'Deleted' if yes else 'To delete'} ({traces.label}): {n} place{'s' * (n != 1)}"
+    yield from (f"  {each.path}: {each.what}" for each in traces.removals)
+    if traces.alike:
+        yield f"Labels that look alike are not touched: {', '.join(traces.alike)}"
+    yield "Stays:"
+    yield from (f"  {each.path}: {each.why}" for each in traces.stays)
+    yield from (f"  {line}" for each in traces.charged for line in _ledger_lines(each))
+    yield from (f"  {line}" for line in STAYS)
+    if listed:
+        yield "STILL LISTED for the next run; take the files away, or write exclude = 1:"
+        yield from (f"  {line}" for line in listed)
+    if not yes and n:
+        yield "Nothing is deleted yet: type it again with --yes."
+
+
+def _ledger_lines(charged: Charged) -> Iterator[str]:
+    from cape.privacy.accounting import display_epsilon
+    from cape.site.ledger_texts import SHOWN_DIGITS, mu_text
+
+    # Without a site's id names cannot be compared: never say that nobody is there.
+    spent = f"{charged.path}: {charged.runs} runs, none recognised as this person's"
+    if charged.delta is not None:
+        epsilon = display_epsilon(charged.cost.epsilon(charged.delta))
+        spent = f"{charged.path}: spent in {charged.listed} of {charged.runs} runs: "
+        spent += f"{mu_text(charged.cost)}, epsilon {epsilon} at delta {charged.delta:g}"
+    yield f"{spent}; it stays spent, and holds no name"
+    for run in charged.open_runs:
+        short = run[:SHOWN_DIGITS]
+        yield f"  run {short} may go on with this person: cape ledger close {short} --why TEXT"

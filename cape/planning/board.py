@@ -1,0 +1,105 @@
+"""The form for an ethics board and the text for participants, filled from a run's settings.
+
+Every figure is computed: from the budget, the number of sites and a site's policy.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Final
+
+from cape.errors import ConfigError
+from cape.frozen import dataclass
+from cape.planning.consortium_folder import OwnerSettings
+from cape.privacy.accounting import gdp_mu, right_guesses
+from cape.privacy.cost import Cost
+from cape.protocol.plan import noise_shares_of
+from cape.report.page import text_of
+from cape.site.policy import SitePolicy, pair_text
+
+# computation -> language -> what is published
+BOARD_TEXTS: Final = tomllib.loads(Path(__file__).with_name("board.toml").read_text("utf-8"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoardFacts:
+    """What the form and the text for participants say of a run."""
+
+    computation: str
+    published: dict[str, str]  # by language
+    n_sites: int
+    colluders: int
+    is_local: bool  # each site's noise suffices for itself, and its own sum is seen
+    budget: str  # epsilon and delta, in words
+    mu: float
+    right: str  # percent of even bets that the best guesser wins
+    right_of_all: str  # the same over all runs that the policy allows on the same people
+    total: str  # that limit, in words; empty without one
+    epsilon_if_invented: float | None  # if the aggregator plays all other sites; None: it cannot
+    public: tuple[str, ...]  # columns whose counts by site are exact
+    groups: tuple[str, ...]  # their levels
+    asks_groups: bool  # whether it is a comparison
+    min_group: int
+    aggregator: str  # who runs it; empty: a blank to fill in
+
+
+def board_facts(
+    owner: OwnerSettings, *, n_sites: int, policy: SitePolicy, aggregator: str = ""
+) -> BoardFacts:
+    """Return the facts; ConfigError if the settings promise nothing or lack the budget."""
+    computation, config = owner.computation, owner.config
+    if computation.guarantee != "dp" or not config.private:
+        what = "private=false" if computation.guarantee == "dp" else computation.name
+        problem = f"{what} promises nothing to a participant"
+        raise ConfigError("E016", problem=problem, do="use settings of a run with privacy.")
+    if not owner.has_budget:
+        do = "the form states it; write epsilon and delta into the settings."
+        raise ConfigError("E013", setting="epsilon", do=do)
+    if not 0 <= config.colluders(n_sites) < n_sites:
+        problem = f"{config.colluders(n_sites)} of {n_sites} sites would collude"
+        raise ConfigError("E152", problem=problem, do="correct assumed_colluders.")
+    mu = gdp_mu(epsilon=config.epsilon, delta=config.delta)
+    question = config.question
+    public = () if question is None else question.public
+    terms = "" if question is None else ", ".join(term.text for term in question.asked)
+    pairs = {gdp_mu(epsilon=e, delta=d): (e, d) for e, d in policy.max_total}
+    invented = None
+    if n_sites > 1 and config.key_trust != "pinned" and config.noise != "local":
+        shares = noise_shares_of(config, n_sites)
+        alone = Cost.of_mu(mu).if_unknown(1, noise_shares=shares)
+        invented = alone.epsilon(config.delta)
+    return BoardFacts(
+        computation=computation.name,
+        published={
+            language: text.format(terms=terms)
+            for language, text in BOARD_TEXTS[computation.name].items()
+        },
+        n_sites=n_sites,
+        colluders=config.colluders(n_sites),
+        is_local=config.noise == "local",
+        budget=f"epsilon {pair_text((config.epsilon, config.delta))}",
+        mu=mu,
+        right=_percent(mu),
+        right_of_all=_percent(min(pairs)) if pairs else "",
+        total=f"epsilon {pair_text(pairs[min(pairs)])}" if pairs else "",
+        epsilon_if_invented=invented,
+        public=public,
+        groups=tuple(level for name in public for level in question.variable(name).levels)
+        if question
+        else (),
+        asks_groups=question is not None,
+        min_group=policy.min_group,
+        aggregator=aggregator,
+    )
+
+
+def _percent(mu: float) -> str:
+    return f"{100 * right_guesses(mu):.0f}"
+
+
+def board_texts(facts: BoardFacts, languages: tuple[str, ...]) -> str:
+    """Return the form for the board, then the text for participants in each language; Markdown."""
+    texts = [text_of("board.md.j2", about=facts)]
+    texts += [text_of(f"participants_{name}.md.j2", about=facts) for name in languages]
+    return "\n".join(texts)

@@ -1,0 +1,41 @@
+"""Names of public maps as the setting `networks` of a comparison has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cape.data.templates import file_of_maps, named_maps, number_of_maps
+from cape.errors import ConfigError
+from cape.protocol.outcome import component_names
+from cape.report.files import read_rows
+from cape.report.maps import Component
+from cape.settings.question import parse_measure, quoted
+
+
+def networks_of(maps: Path, n_maps: int) -> str:
+    """Return the names of maps, with their domains in parentheses.
+
+    They are those of the table beside the maps (`named_maps`), or as their run calls them.
+    """
+    file = file_of_maps(maps)
+    if file and (pairs := named_maps(file, n_maps)):
+        return ", ".join(quoted(name) + (domain and f" ({domain})") for name, domain in pairs)
+    table = file and file.with_name("components.tsv")
+    rows = read_rows(table, Component) if table and table.is_file() else []
+    named = [" ".join(filter(None, (row.name, row.label))) for row in rows]
+    return ", ".join(map(quoted, named if len(named) == n_maps else component_names(n_maps)))
+
+
+def proposed_question(maps: Path) -> dict[str, str]:
+    """Return `networks` of a file of maps, and as `outcomes` the pairs, or domains if too many."""
+    n_maps = number_of_maps(maps)
+    if not n_maps:
+        problem, do = f"{maps.name} holds no maps", "name a 4-D image, a table, or a finished run."
+        raise ConfigError("E012", problem=problem, do=do)
+    networks = networks_of(maps, n_maps)
+    outcomes = "fnc"
+    try:
+        parse_measure(outcomes, networks)
+    except ConfigError:
+        outcomes = "domains"
+    return {"networks": networks, "outcomes": outcomes}

@@ -1,0 +1,69 @@
+"""The entry for OpenDP's registry, against the form of its schema of July 2026."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import cape.report
+from cape.cli import main
+from support import report_example as example
+
+# Every object of the schema refuses other keys than these.
+FORM = {
+    "basic": "name data_curators description intended_use data_product_type data_product_region "
+    "data_product_sector publication_date",
+    "dp_variant": "variant_name data_domain unprotected_quantities",
+    "privacy_loss": "privacy_unit privacy_unit_details privacy_parameters "
+    "privacy_parameters_details",
+    "deployment_model": "model_name model_name_details actors release_type release_type_details "
+    "data_source_type access_type",
+    "accounting": "post_processing composition",
+    "implementation": "preprocessing_and_hyperparameter_tuning mechanisms",
+    "administrative": "registry_authors",
+}
+WORDS = {
+    ("basic", "data_product_type"): "Summary statistics",
+    ("basic", "data_product_sector"): "Healthcare",
+    ("dp_variant", "variant_name"): "Approximate DP",
+    ("deployment_model", "model_name"): "Federated",
+    ("deployment_model", "release_type"): "One release",
+    ("deployment_model", "data_source_type"): "Static",
+    ("deployment_model", "access_type"): "Non-interactive",
+}
+
+
+def folder_of(path: Path, **how: object) -> Path:
+    cape.report.write_results(path, example.outcome(**how))
+    return path
+
+
+def test_the_entry_has_the_form_of_the_registry_and_the_figures_of_privacy_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of(tmp_path)
+    typed = ["report", str(folder), "--registry"]
+    assert main([*typed, "--contact", "Clinic X"]) == 2
+    capsys.readouterr()
+    assert main([*typed, "--contact", "Clinic X", "--purpose", "a study"]) == 0
+    entry = json.loads(capsys.readouterr().out)
+    assert set(entry) == {"url_slug", "status", "tier", "deployment"}
+    made = entry["deployment"]
+    assert {name: " ".join(fields) for name, fields in made.items()} == FORM
+    assert {place: made[place[0]][place[1]] for place in WORDS} == WORDS
+    stated = json.loads((folder / "privacy.json").read_text())
+    assert made["privacy_loss"]["privacy_parameters"] == {
+        "epsilon": stated["epsilon"], "delta": stated["delta"],
+    }  # fmt: skip
+    for line in stated["not_covered"]:
+        assert line in made["dp_variant"]["unprotected_quantities"]
+    assert made["basic"]["data_curators"] == made["administrative"]["registry_authors"]
+
+
+def test_a_run_that_promises_nothing_has_no_entry(tmp_path: Path, capsys) -> None:
+    folder = folder_of(tmp_path, private=False)
+    typed = ["report", str(folder), "--registry", "--contact", "X", "--purpose", "y"]
+    assert main(typed) == 2
+    assert "this run promises nothing" in capsys.readouterr().err

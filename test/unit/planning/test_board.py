@@ -1,0 +1,114 @@
+"""The form for a board: a text for every computation, and figures that are computed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from statistics import NormalDist
+
+import pytest
+
+from cape.cli import main
+from cape.computations import load, names
+from cape.planning.board import BOARD_TEXTS, board_facts, board_texts
+from cape.planning.consortium_folder import read_settings
+from cape.privacy.accounting import gdp_mu
+from cape.site.policy import SitePolicy
+
+BUDGET = {"epsilon": 2.0, "delta": 1e-5, "n_sites": 4}
+QUESTION = {
+    "computation": "capecontrast", "variables": "dx control/SZ, age 18:90",
+    "formula": "dx + age", "outcomes": "hippocampus 2500:5500",
+}  # fmt: skip
+
+
+def text_of(**settings: object) -> str:
+    owner = read_settings(None, {**BUDGET, **settings})
+    return board_texts(board_facts(owner, n_sites=4, policy=SitePolicy()), ("en", "de"))
+
+
+def test_every_computation_with_a_guarantee_has_its_words_in_each_language() -> None:
+    assert set(BOARD_TEXTS) == {name for name in names() if load(name).guarantee == "dp"}
+    for name, words in BOARD_TEXTS.items():
+        given = QUESTION if name == "capecontrast" else {"computation": name}
+        text = text_of(**given)
+        for language in ("en", "de"):
+            assert words[language].format(terms="dx") in text, name
+
+
+def test_the_form_says_the_odds_that_the_accountant_gives() -> None:
+    right = 100 * NormalDist().cdf(gdp_mu(epsilon=2.0, delta=1e-5) / 2)
+    ((epsilon, delta),) = SitePolicy().max_total
+    of_all = 100 * NormalDist().cdf(gdp_mu(epsilon=epsilon, delta=delta) / 2)
+    text = text_of(computation="capegica")
+    assert f"is right in {right:.0f} of 100 bets" in text
+    assert f"then {of_all:.0f} of 100 bets" in text
+    assert f"höchstens {right:.0f} von 100" in text
+    assert "epsilon 2 at delta 1e-5" in text
+    assert "together with 1 of the 4 hospitals" in text
+    assert "epsilon 3.7" in text  # three of four invented
+
+
+def test_a_comparison_of_public_labels_says_that_groups_are_not_protected_and_others_do_not() -> (
+    None
+):
+    public = text_of(**QUESTION, public="dx")
+    for told in (
+        "control, SZ (fewer than 5: 0)", "belongs to a group is **not** protected",
+        "can read the last one's group", "another person of your group",
+        "Dass Sie zu einer Gruppe gehören, ist deshalb nicht geschützt",
+    ):  # fmt: skip
+        assert told in public, told
+    for text in (text_of(**QUESTION), text_of(computation="capegica")):
+        assert "not** protected" not in text
+        assert "nicht geschützt" not in text
+        assert "of your group" not in text
+    assert "no count of any group leaves" in text_of(**QUESTION)
+    assert "no count of any group leaves" not in text_of(computation="capegica")
+
+
+def test_one_lab_alone_is_told_of_no_other_hospital() -> None:
+    alone = {"epsilon": 1, "delta": 1e-5, "min_sites": 1, "noise": "local"}
+    owner = read_settings(None, {**alone, "computation": "capegica"})
+    facts = board_facts(owner, n_sites=1, policy=SitePolicy(max_total=()))
+    text = board_texts(facts, ("en",))
+    assert "other hospital" not in text
+    assert "invents" not in text
+    assert "The policy sets no limit" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("--set private=false", "CAPE-E016"),
+        ("--set computation=djica", "CAPE-E016"),
+        ("--set assumed_colluders=4", "CAPE-E"),
+    ],
+)
+def test_settings_that_promise_nothing_get_no_form(tmp_path: Path, capsys, words, code) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text("epsilon = 2\ndelta = 1e-5\nn_sites = 4\n")
+    assert main(["promise", "--settings", str(path), *words.split()]) == 2
+    assert code in capsys.readouterr().err
+    path.write_text("epsilon = 2\ndelta = 1e-5\n")
+    assert main(["promise", "--settings", str(path)]) == 2
+    assert "--sites" in " ".join(re.sub("[│╭╰─╮╯]", " ", capsys.readouterr().err).split())
+    path.write_text("n_sites = 4\n")
+    assert main(["promise", "--settings", str(path)]) == 2
+    assert "CAPE-E013 setting 'epsilon' is required" in capsys.readouterr().err
+
+
+def test_the_command_writes_what_it_prints_and_fills_in_who_runs_the_server(
+    tmp_path, capsys
+) -> None:
+    path, out = tmp_path / "settings.toml", tmp_path / "form.md"
+    path.write_text("epsilon = 2\ndelta = 1e-5\nn_sites = 4\n")
+    typed = ["promise", "--settings", str(path), "--aggregator", "Clinic X", "--language", "de"]
+    assert main([*typed, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert main([*typed, "--out", str(out)]) == 0
+    assert out.read_text() == document["text"]
+    assert "Den Server betreibt Clinic X" in document["text"]
+    assert "For participants" not in document["text"]
+    assert "[" not in document["text"].partition("\n\n|")[2]

@@ -1,0 +1,235 @@
+"""A person who is forgotten: what goes, what stays, and what an interruption leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cape.report
+from cape.cli import main
+from cape.data.data_store import DataStore, marks_of
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.outcome import Table
+from cape.report import files
+from cape.site import forgetting
+from cape.site.files import folder_lock
+from cape.site.forgetting import Traces, traces_of
+from cape.site.ledger_file import LifetimeLedgerFile, ListedPerson
+from cape.site.store import FileStore
+from support import report_example as example
+from support import spending
+from support.ledger_model import cost
+
+LABELS = ("sub-01", "sub-02", "sub-011")
+NONCES = {"finished": "0f" * 16, "held": "1e" * 16}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site's folders: results, a run that has ended, one that may go on, a store, a ledger."""
+    tmp_path = tmp_path_factory.mktemp("built")
+    made = example.outcome(FeatureSpace.of_matrix(20))
+    summary = example.inside(made, LABELS)
+    checks = tuple(
+        dataclasses.replace(summary.checks[0], text=f"0.01 of {label}_bold.nii.gz")
+        for label in LABELS
+    )
+    one = dataclasses.replace(
+        example.site_outcome(made, LABELS),
+        people=lambda: Table(
+            name="people", title="", note="", header=("subject", "asked", "volume"),
+            rows=tuple((label, "yes", 4.5) for label in LABELS),
+        ),
+    )  # fmt: skip
+    results = tmp_path / "results"
+    cape.report.write_site(results, one, dataclasses.replace(summary, checks=checks))
+    (results / "site-notice.txt").write_text("Site local0: told\nW130 sub-01: short\nsub-011\n")
+    home = results / ".cape-site"
+    ledger = LifetimeLedgerFile(path=home / "ledger.jsonl", site="local0")
+    key, fingerprint = ledger.key()
+    people = frozenset(
+        ListedPerson(label=label, files=(), spellings=(label[4:],)).digests(key, "local0", "")
+        for label in LABELS
+    )
+    for state, nonce in NONCES.items():
+        run = spending.run(nonce, people=people, key=fingerprint)
+        ledger.join(run, cost(1))
+        ledger.hold(nonce, cost(1))
+        charged = {"phase": "pca", "round": 1, "field": "total", "mu2": "1/4"}
+        assert ledger.charge(nonce, charged, cost(1)).word == "in"
+        FileStore(tmp_path / state, tmp_path / state, "local0").begin(nonce, b"k" * 32)
+        (tmp_path / state / "cape-ab-rows.arrays").write_bytes(b"all people")
+    ledger.end(NONCES["finished"], "finished")
+    store = DataStore.open(home / "data")
+    assert store is not None
+    for label in LABELS:
+        store.put(label, "k", [np.zeros(3)], marks=marks_of(label, [Path(f"/d/{label}/x.nii")]))
+    return tmp_path
+
+
+@pytest.fixture
+def site(built: Path, tmp_path: Path) -> Path:
+    shutil.copytree(built, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def found(site: Path) -> Traces:
+    return traces_of("01", [site])
+
+
+def holding(site: Path, text: str = "sub-01") -> set[str]:
+    """Return the files that have a name in their text or their path."""
+    pattern = forgetting._names({text})
+    return {
+        path.relative_to(site).as_posix()
+        for path in site.rglob("*")
+        if path.is_file()
+        and pattern.search(f"{path.relative_to(site)} {path.read_bytes().decode(errors='replace')}")
+    }
+
+
+def content(site: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(site).as_posix(): path.read_bytes()
+        for path in site.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_to_look_changes_nothing_and_to_forget_leaves_no_name_and_all_others(site) -> None:
+    before = content(site)
+    traces = found(site)
+    assert content(site) == before
+    assert {path.split("/")[-1] for path in holding(site)} >= {
+        "index.html", "subjects.tsv", "checks.tsv", "people.tsv", "loadings.tsv", "fnc.tsv",
+        "spectra.tsv", "site-notice.txt", "sub-01_desc-cape_timeseries.tsv",
+    }  # fmt: skip
+    traces.remove()
+    assert holding(site) == set()
+    assert "sub-011" in (site / "results/private/index.html").read_text()
+    for name, text in before.items():
+        if name.startswith("results/private/") and name.endswith(".tsv") and "sub-01/" not in name:
+            rows = files.read_table(site / name)
+            assert [row for row in rows if "sub-01" not in {*row.values()}] == rows
+            others = [line for line in text.decode().splitlines() if "sub-01\t" not in line]
+            others = [line for line in others if "sub-01_bold" not in line]
+            assert (site / name).read_text().splitlines() == others
+    store = DataStore.open(site / "results/.cape-site/data")
+    assert store is not None
+    assert store.size() == (2, store.size("02")[1] + store.size("011")[1])
+
+
+def test_what_was_spent_stays_spent_byte_for_byte_and_is_said(site) -> None:
+    ledger = site / "results/.cape-site/ledger.jsonl"
+    before = {path: path.read_bytes() for path in ledger.parent.glob("ledger.jsonl*")
+              if path.is_file()}  # fmt: skip
+    traces = found(site)
+    (charged,) = traces.charged
+    assert (charged.runs, charged.listed) == (2, 2)
+    assert charged.cost.mu() == pytest.approx(0.5**0.5)
+    assert charged.open_runs == (NONCES["held"],)
+    traces.remove()
+    assert {path: path.read_bytes() for path in before} == before
+    # Who was never there is in no run, and nobody is told to be free.
+    (other,) = traces_of("77", [site]).charged
+    assert (other.listed, other.delta) == (0, None)
+
+
+def test_a_run_that_may_go_on_keeps_its_journal_until_it_is_closed(site) -> None:
+    traces = found(site)
+    traces.remove()
+    assert not (site / "finished/.cape").exists()
+    assert (site / "held/.cape").is_dir()
+    (stays,) = traces.stays
+    assert "cape ledger close 1e1e1e1e --why TEXT" in stays.why
+    assert not list(site.rglob("*.arrays"))
+    home = site / "results/.cape-site"
+    closed = LifetimeLedgerFile(path=home / "ledger.jsonl", site="local0")
+    assert closed.end(NONCES["held"], "closed", by="x", text="withdrawn")
+    with folder_lock(site / "held", "a run"):
+        (stays,) = found(site).stays
+        assert "computes here now" in stays.why
+    with folder_lock(site / "results", "a run"):
+        assert site / "results/private" in {each.path for each in found(site).stays}
+    found(site).remove()
+    assert not (site / "held/.cape").exists()
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def light_page(folder: Path) -> None:
+    (folder / "index.html").write_bytes((folder / "subjects.tsv").read_bytes())
+
+
+@pytest.mark.parametrize("step", range(20))
+def test_an_interruption_at_any_step_is_mended_by_the_same_command(
+    site, monkeypatch, step, tmp_path_factory
+) -> None:
+    """The page went first and the table of files last, so that nothing is left without its name."""
+    whole = tmp_path_factory.mktemp("whole")
+    shutil.copytree(site, whole, dirs_exist_ok=True)
+    monkeypatch.setattr(forgetting, "rebuild", light_page)
+    found(whole).remove()
+    left = [step]
+
+    def dying(real):
+        def call(*args, **options):
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed
+            return real(*args, **options)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", dying(os.replace))
+        patched.setattr(shutil, "rmtree", dying(shutil.rmtree))
+        patched.setattr(Path, "unlink", dying(Path.unlink))
+        patched.setattr(forgetting, "rebuild", dying(light_page))
+        with pytest.raises(Killed):
+            found(site).remove()
+    found(site).remove()
+    same, wanted = content(site), content(whole)
+    assert same.keys() == wanted.keys()
+    assert {name for name in same if same[name] != wanted[name]} == set()
+
+
+def test_labels_that_look_alike_are_named_and_left_alone(site) -> None:
+    before = content(site)
+    traces = traces_of("sub-1", [site])
+    assert traces.removals == tuple(r for r in traces.removals if r.path.suffix == ".arrays"
+                                    or r.path.name == ".cape")  # fmt: skip
+    assert traces.alike == ("sub-01",)
+    assert content(site) == before
+
+
+def test_the_command_shows_first_and_deletes_when_told(site, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("CAPE_CACHE", "none")
+    monkeypatch.delenv("CAPE_SITE_HOME", raising=False)
+    typed = ["forget", "sub-01", str(site)]
+    before = content(site)
+    assert main(typed) == 0
+    told = capsys.readouterr().out
+    assert content(site) == before
+    assert "Nothing is deleted yet: type it again with --yes." in told
+    assert "spent in 2 of 2 runs: mu 0.7" in told
+    assert "it stays spent" in told
+    assert main([*typed, "--yes", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["deleted"] is True
+    assert document["ledgers"][0]["listed"] == 2
+    assert holding(site) == set()
+    assert main(["forget", "n/a"]) == 2
+    data = site / "data/sub-01/func"
+    data.mkdir(parents=True)
+    (data / "sub-01_task-rest_bold.nii.gz").write_bytes(b"")
+    assert main([*typed, "--data", str(site / "data")]) == 0
+    assert "STILL LISTED for the next run" in capsys.readouterr().out
