@@ -45,7 +45,7 @@ PATTERN_OCTAVE = 0.5
 # G below which half A of a pattern has no site part
 SMALL_HALF = 270.0
 # Share of pairs in the lowest bin above which values are tied
-MOSTLY_TIED = 0.62
+MOSTLY_TIED = 0.7
 # Released values are cut here, so that no broadcast makes a number that is not finite.
 MOST = 1e6
 
