@@ -157,22 +157,20 @@ def test_3_wide_moved_range(sites, kind, outcomes) -> None:
         assert other.fits == one.fits == "yes"
         near(one, other)
         assert other.se < 1.35 * one.se
-        assert other.sd == pytest.approx(one.sd, rel=0.1)
+        assert other.sd == pytest.approx(one.sd, rel=0.15)
 
 
 @each
 @pytest.mark.parametrize("ends", ["2000:6000", "-6000:14000"])
 def test_3_wide_range_of_one_of_two(sites, kind, ends) -> None:
-    """No look pays for the scale of each outcome: an outcome far from the others has no d."""
+    """One scale for all made the sd of an outcome up to seven times too large."""
     outcomes = OUTCOMES.replace("3000:5000", ends)
     for one, other in zip(
         ask(sites, kind).effects, ask(sites, kind, outcomes=outcomes).effects, strict=True
     ):
         near(one, other)
-        assert other.fits == "yes" or (other.fits == "no d" and other.outcome == "left")
-        if other.fits == "yes":
-            assert other.d_low95 - (other.d - other.d_low95) < one.d
-            assert other.d_high95 + (other.d_high95 - other.d) > one.d
+        assert other.fits == "yes"
+        assert other.sd == pytest.approx(one.sd, rel=0.2)
 
 
 @pytest.mark.parametrize("ends", ["-18:126", "-306:414", "46:118"])
