@@ -253,5 +253,5 @@ def why_refused(
     except PrivacyBudgetError as err:
         if column := err.fields.get("column"):
             return f"{err.code} the counts of {column} are not in public_counts"
-        return f"{err.code} {err.detail}"
+        return f"{err.code} {err.detail.replace(' = ', '=')}"
     return ""
