@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from cape.algorithms.estimators import Array
 from cape.data.tables import PERSON
-from cape.errors import ConfigError
+from cape.errors import ConfigError, LabelsWarning
 from cape.frozen import dataclass
 from cape.python.api import simulate_folder
 from cape.python.people import pandas_for
@@ -228,17 +228,20 @@ def compare_groups(
             few = ONE_SITE if len(tables) == 1 else {"min_sites": min(3, len(tables))}
             run_settings = {**few, "n_sites": len(tables), **run_settings}
             data = base / "sites"
-            numbers = count(1)
             for name, columns in tables.items():
-                _write_table(data / name, columns, numbers, sessions=bool(change))
-        folder = simulate_folder(
-            str(data),
-            out=out or base / "out",
-            epsilon=epsilon,
-            private=private,
-            settings=run_settings,
-            seed=seed,
-        )
+                _write_table(data / name, columns, sessions=bool(change))
+        with warnings.catch_warnings():
+            if tables and not any(PERSON in table for table in tables.values()):
+                # Numbers of our own, which recur at every site, say nothing about people.
+                warnings.simplefilter("ignore", LabelsWarning)
+            folder = simulate_folder(
+                str(data),
+                out=out or base / "out",
+                epsilon=epsilon,
+                private=private,
+                settings=run_settings,
+                seed=seed,
+            )
         results = cast(ComparisonFolder, read_folder(folder)).results
     return GroupResult(
         sentence=sentence(results),
@@ -291,10 +294,8 @@ def _ends_or_levels(of: Range | Sequence[object]) -> str:
     return "/".join(quoted(str(level)) for level in of)
 
 
-def _write_table(
-    folder: Path, columns: Any, numbers: Iterator[int], *, sessions: bool = False
-) -> None:
-    """Write the participants.tsv of a site; people whom no column names get the next `numbers`.
+def _write_table(folder: Path, columns: Any, *, sessions: bool = False) -> None:
+    """Write the participants.tsv of a site; number its people if no column names them.
 
     With `sessions` a person has several rows and needs a name.
     """
@@ -309,7 +310,7 @@ def _write_table(
                 f"name the person of every row in a column {PERSON}, and the session in session_id."
             )
             raise ConfigError("E284", problem="sessions without names of people", do=do)
-        table = {PERSON: [f"sub-{next(numbers):05}" for _ in range(lengths.pop())], **table}
+        table = {PERSON: [f"sub-{i:05}" for i in range(1, lengths.pop() + 1)], **table}
     folder.mkdir(parents=True)
     table = {PERSON: table[PERSON], **table}  # first, as in every table of people
     # A separator or a line end in somebody's note would make cells, or people, of it.
