@@ -43,7 +43,16 @@ from cape.planning.validate import own_store
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
-from cape.python.people import features_of, pandas_for
+from cape.python.people import (
+    by_site,
+    features_of,
+    in_python_words,
+    is_folder,
+    is_table,
+    pandas_for,
+    read_table,
+    several,
+)
 from cape.report import privacy_json, write_results
 from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.settings.wings import LABORATORY, require
@@ -243,8 +252,10 @@ class Consortium:
 
     Parameters
     ----------
-    sites : mapping
-        For each site, the arrays of its people or its folder.
+    sites : mapping or list
+        For each site its folder, or its people: arrays, or names of array files (.npy, .npz, .mat,
+        .csv, .tsv, .1D), a row per time point.  A list of people is one site, a list of such lists
+        one site each.
     space : FeatureSpace, optional
         ``FeatureSpace.of_matrix(D, (rows, columns))`` for images, ``.of_labels("mask", ...)`` for
         voxels; plain columns without it.
@@ -269,12 +280,17 @@ class Consortium:
 
     def __init__(
         self,
-        sites: Mapping[str, Sequence[Array | SiteRun] | Path],
+        sites: Mapping[str, Sequence[Any] | Path] | Sequence[Any],
         *,
         space: FeatureSpace | None = None,
         truth: Array | None = None,
     ) -> None:
-        self._sites = {s: x if isinstance(x, Path) else tuple(x) for s, x in sites.items()}
+        self._sites: dict[str, tuple[Array | SiteRun, ...] | Path] = {
+            site: Path(people)
+            if is_folder(people)
+            else tuple(read_table(X) if is_table(X) else X for X in several(people))
+            for site, people in by_site(sites, None).items()
+        }
         self._truth, self.space = truth, space
         self.config: Config  # of the last run
         if not self._sites or any(x == () for x in self._sites.values()):
@@ -300,6 +316,7 @@ class Consortium:
         """Number of people, not counting sites given as folders."""
         return len(list(self._all()))
 
+    @in_python_words
     def run(
         self,
         *,
@@ -337,7 +354,8 @@ class Consortium:
         Raises
         ------
         ConfigError
-            CAPE-E013: no epsilon; CAPE-E284: so few time points that the arrays are transposed.
+            CAPE-E013: no epsilon; CAPE-E150: the results would be noise, and the settings do not
+            accept_low_quality; CAPE-E284: so few time points that the arrays are transposed.
         DataError
             At a site, no person passed the checks; excluded people raise a `SubjectsWarning`.
         """
@@ -406,6 +424,7 @@ class Consortium:
             )
         return _result(transport.outcome, self._truth, counted)
 
+    @in_python_words
     def budget(
         self,
         *,
@@ -483,6 +502,7 @@ class Consortium:
         return {"n_features": self.space.n_features}
 
 
+@in_python_words
 def simulate_folder(
     directory: str | Path,
     *,
@@ -545,7 +565,7 @@ def simulate_folder(
     Raises
     ------
     ConfigError
-        CAPE-E013: no epsilon, CAPE-E016: a run has ended in `out`.
+        CAPE-E013: no epsilon, CAPE-E016: a run has ended in `out`, CAPE-E150: noise.
     DataError
         The data of a site did not pass a check.
 
@@ -554,6 +574,9 @@ def simulate_folder(
     >>> cape.simulate("study", out="out", private=False)
     PosixPath('.../out/consortium')
     """
+    if not Path(directory).is_dir():
+        problem = f"no folder {directory}"
+        raise ConfigError("E284", problem=problem, do="give the folder of a site or of several.")
     if surrogate:
         require(LABORATORY, "surrogate")
     arguments = {"epsilon": epsilon, "delta": delta, "private": private}
@@ -637,6 +660,7 @@ def _find_way(through: str) -> Way:
     return find_any_way(through)
 
 
+@in_python_words
 def budget(
     *,
     subjects: int,
@@ -687,6 +711,12 @@ def budget(
     >>> cape.budget(subjects=256, sites=4, epsilon=1.0)
     <PlannedRun 256 people at 4 sites, 12 components, epsilon 1: perhaps>
     """
+    counts: dict[str, object] = {"subjects": subjects, "sites": sites}
+    for name, number in counts.items():
+        if not isinstance(number, int | np.integer) or number < 1:
+            raise ConfigError(
+                "E011", setting=name, got=number, allowed="a whole number, 1 or more", do="count."
+            )
     values: dict[str, object] = {
         "epsilon": epsilon,
         "delta": delta,

@@ -78,7 +78,7 @@ class Comparison:
 
 
 def compare(
-    sites: Mapping[str, Sequence[Array]],
+    sites: Mapping[str, Sequence[Any]] | Sequence[Any],
     runs: Mapping[str, Mapping[str, object]],
     *,
     space: FeatureSpace | None = None,
@@ -92,8 +92,8 @@ def compare(
 
     Parameters
     ----------
-    sites : mapping
-        For each site the arrays (n_timepoints, n_features) of its people.
+    sites : mapping or list
+        As for `Consortium`.
     runs : mapping
         From names to settings of docs/config.md, which may contain ``computation``; without it
         the choice is that of `Consortium.run`.

@@ -30,10 +30,12 @@ from cape.python.people import (
     features_of,
     is_file,
     is_folder,
+    is_table,
     mask_of,
     paired,
     pandas_for,
     people_of,
+    read_table,
     run_of,
     several,
     time_series,
@@ -154,8 +156,9 @@ class JointICA(_Base):
         ----------
         X : list, mapping or folder
             One entry per person: the name of an image, a 4-D image, or an array
-            (n_timepoints, n_features).  All are of one site, or of `groups`; or a mapping from
-            sites to lists, one list per site, or the folders of sites (BIDS or others).
+            (n_timepoints, n_features) or the name of its file.  All are of one site, or of
+            `groups`; or a mapping from sites to lists, one list per site, or the folders of sites
+            (BIDS or others).
         y : None
             Not used; pipelines pass it.
         groups : list, optional
@@ -187,6 +190,11 @@ class JointICA(_Base):
 
     def _fit(self, sites: Mapping[str, Any]) -> Self:
         settings = dict(self.settings or {})
+        asked: object = self.n_components  # people, where fit was forgotten
+        if not isinstance(asked, int | np.integer):
+            problem = "n_components is no whole number"
+            do = "people are given to fit: JointICA(20, epsilon=1).fit(people)."
+            raise ConfigError("E284", problem=problem, do=do)
         if self.n_components:
             settings.setdefault("n_components", self.n_components)
         templates = self.computation == "capedualreg"  # its templates define the grid
@@ -414,6 +422,8 @@ class JointICA(_Base):
                 else self.masker.transform(person, confounds)
             )
             confounds = None
+        if is_table(person):
+            person = read_table(person)
         if is_file(person):
             return run_of(person, confounds, place)
         array = np.asarray(person)

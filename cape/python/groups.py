@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from cape.python.people import pandas_for
 from cape.report import files
 from cape.report.comparison import MATRICES, WEIGHT, GroupComparison
 from cape.report.results import ComparisonFolder, read_folder, sentence
+from cape.settings.config import ONE_SITE
 from cape.settings.option import out_of_range
 from cape.settings.question import quoted
 
@@ -132,7 +134,7 @@ _TABLES = ("effects", "omnibus", "means", "balance", "pattern", "sites", "networ
 
 
 def compare_groups(
-    sites: str | Path | Mapping[str, Columns],
+    sites: str | Path | Mapping[str, Columns] | Columns | Sequence[Columns],
     formula: str,
     *,
     variables: str | Mapping[str, Range | Sequence[str]],
@@ -156,7 +158,7 @@ def compare_groups(
     ----------
     sites : folder or mapping
         A folder that holds a folder for each site, or for each site a data frame or a mapping from
-        names to columns.
+        names to columns: by name, in a list, or one alone.
     formula : str
         The right side of a formula of R: ``"dx * age + sex"``; the site is always in the model.
     variables : mapping or str
@@ -217,16 +219,18 @@ def compare_groups(
         "site_effects": site_effects,
     }
     run_settings = {**question, "delta": delta, **(settings or {}), "computation": "capecontrast"}
+    tables = None if isinstance(sites, str | Path) else _tables_of(sites)
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)
-        data = sites
-        if isinstance(sites, Mapping):
+        data: Any = sites
+        if tables is not None:
             # A simulation may have fewer sites than the default minimum.
-            few = {"min_sites": min(3, len(sites)), "n_sites": len(sites)}
-            run_settings = {**few, **run_settings}
+            few = ONE_SITE if len(tables) == 1 else {"min_sites": min(3, len(tables))}
+            run_settings = {**few, "n_sites": len(tables), **run_settings}
             data = base / "sites"
-            for name, columns in sites.items():
-                _write_table(data / name, columns, sessions=bool(change))
+            numbers = count(1)
+            for name, columns in tables.items():
+                _write_table(data / name, columns, numbers, sessions=bool(change))
         folder = simulate_folder(
             str(data),
             out=out or base / "out",
@@ -244,6 +248,25 @@ def compare_groups(
         delta=results.delta,
         folder=folder if out else None,
     )
+
+
+def _tables_of(sites: Any) -> dict[str, Any]:
+    """Return the table of each site; ConfigError CAPE-E284 for anything else."""
+
+    def is_table(x: Any) -> bool:
+        is_one = hasattr(x, "columns") or isinstance(x, Mapping)
+        return is_one and not any(isinstance(x[name], Mapping | str) or hasattr(x[name], "columns")
+                                  for name in x)  # fmt: skip
+
+    if is_table(sites):
+        sites = [sites]
+    if not isinstance(sites, Mapping):
+        sites = {f"site{k}": table for k, table in enumerate(sites, 1)}
+    if not sites or not all(map(is_table, sites.values())):
+        problem = "sites that are not tables"
+        do = "give a data frame, or columns by name, for each site."
+        raise ConfigError("E284", problem=problem, do=do)
+    return dict(sites)
 
 
 def _in_words(columns: str | Mapping[str, Range | Sequence[str]]) -> str:
@@ -268,8 +291,10 @@ def _ends_or_levels(of: Range | Sequence[object]) -> str:
     return "/".join(quoted(str(level)) for level in of)
 
 
-def _write_table(folder: Path, columns: Any, *, sessions: bool = False) -> None:
-    """Write the participants.tsv of a site; number its people if no column names them.
+def _write_table(
+    folder: Path, columns: Any, numbers: Iterator[int], *, sessions: bool = False
+) -> None:
+    """Write the participants.tsv of a site; people whom no column names get the next `numbers`.
 
     With `sessions` a person has several rows and needs a name.
     """
@@ -284,7 +309,7 @@ def _write_table(folder: Path, columns: Any, *, sessions: bool = False) -> None:
                 f"name the person of every row in a column {PERSON}, and the session in session_id."
             )
             raise ConfigError("E284", problem="sessions without names of people", do=do)
-        table = {PERSON: [f"sub-{i:05}" for i in range(1, lengths.pop() + 1)], **table}
+        table = {PERSON: [f"sub-{next(numbers):05}" for _ in range(lengths.pop())], **table}
     folder.mkdir(parents=True)
     table = {PERSON: table[PERSON], **table}  # first, as in every table of people
     # A separator or a line end in somebody's note would make cells, or people, of it.

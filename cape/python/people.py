@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.data.issues import Findings
+from cape.data.file_type import MATRIX_SUFFIXES, suffix_of
+from cape.data.issues import Findings, UnusableFile
+from cape.data.matrices import read_matrix
 from cape.data.people import read_people
 from cape.data.runs import Person, SiteRun
 from cape.data.subjects import joined_in_time, read_subject
-from cape.errors import ConfigError, DataError
+from cape.errors import CapeError, ConfigError, DataError
 from cape.planning.people import config_for
 from cape.planning.run_headers import bundled_mask, range_of
 from cape.settings.config import Config
@@ -28,6 +31,26 @@ MISSING = ("n/a", "N/A", "nan", "NaN", "")
 def is_file(x: Any) -> bool:
     """Whether x is an image, or the name of a file or folder."""
     return isinstance(x, str | os.PathLike) or hasattr(x, "dataobj")
+
+
+def is_table(x: Any) -> bool:
+    """Whether x is the name of an array file: .npy, .npz, .mat, .csv, .tsv, .txt, .1D."""
+    return isinstance(x, str | os.PathLike) and suffix_of(Path(x).name) in MATRIX_SUFFIXES
+
+
+def read_table(path: str | os.PathLike[str]) -> Array:
+    """Return the array (n_timepoints, n_features) of a file; ConfigError CAPE-E284."""
+    place = Path(path)
+    if not place.is_file():
+        raise ConfigError("E284", problem=f"no file {place}", do="give names of files.")
+    try:
+        values = read_matrix(SiteRun(path=place, name=place.name), "time_by_feature").values
+    except UnusableFile as fault:
+        issue = fault.issue
+        problem = f"{place}: {issue.code.problem[:1].lower()}{issue.code.problem[1:]}"
+        problem = f"{problem} ({issue.observed})"
+        raise ConfigError("E284", problem=problem, do="give a row per time point.") from fault
+    return np.asarray(values.T, dtype=np.float64)
 
 
 def is_folder(x: Any) -> bool:
@@ -94,6 +117,43 @@ def by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
 def _is_person(x: Any) -> bool:
     """Whether an entry of X is an image or a table of one person, not the people of a site."""
     return isinstance(x, WithConfounds) or is_file(x) or getattr(x, "ndim", 0) == 2
+
+
+# What commands and files call something, and what is written in Python
+_IN_PYTHON: Final = (
+    ("the owner chooses it.", "give it as an argument, or in settings={...}."),
+    (
+        "there is no settings.toml in the folder or beside it, and setting ",
+        "the folder has no settings.toml, and setting ",
+    ),
+    ("write one with cape init FOLDER.", "give it as an argument, or in settings={...}."),
+    ("give --outcomes K or the setting outcomes", "give outcomes="),
+    ("n_sites = 1, min_sites = 1 and noise = local", "settings={'min_sites': 1, 'noise': 'local'}"),
+    ("accept_low_quality = true", "settings={'accept_low_quality': True}"),
+    ("; wait for all sites, or the owner corrects the number.", "; correct the number."),
+    ("(the owner)", "(in settings=)"),
+    (", or leave the subject out (exclude in participants.tsv)", ", or leave the person out"),
+    ("--out", "out="),
+)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_python_words(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function, whose errors say what to write in Python, not at a command line."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **given: P.kwargs) -> R:
+        try:
+            return function(*args, **given)
+        except CapeError as err:
+            text = str(err)
+            for there, here in _IN_PYTHON:
+                text = text.replace(there, here)
+            err.args = (text,)  # commands print `public`
+            raise
+
+    return call
 
 
 def several(X: Any) -> Sequence[Any]:

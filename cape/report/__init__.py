@@ -46,11 +46,11 @@ def write_site(
 def draw_site(folder: Path) -> None:
     """Draw the page of a site that wrote its results without; nobody else may read it."""
     private = folder / "private"
-    page = private / "index.html"
     # In an engine of its own a site has drawn its page already.
-    if (private / "site.json").is_file() and not page.is_file():
-        page.touch(0o600)
+    if (private / "site.json").is_file() and not (private / "index.html").is_file():
         of_run(site_page.render_site, private)
+        for page in private.glob("index.html"):
+            page.chmod(0o600)
 
 
 def copied(folder: Path, out: Path) -> Path:

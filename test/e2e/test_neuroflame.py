@@ -44,7 +44,7 @@ from cape.site.policy import SitePolicy
 settings = json.loads(Path(sys.argv[1]).read_text())
 policy = SitePolicy.of_simulation(private_results=True)
 simulate(Path(sys.argv[2]), RunOptions(out=Path(sys.argv[3]), seed=11, policy=policy,
-         settings={**settings, "site_names": ""}))
+         settings={**settings, "site_names": ""}, all_pages=True))
 """
 
 pytestmark = [

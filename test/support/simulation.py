@@ -11,4 +11,5 @@ from cape.simulation.ways import FindWay, find_way
 
 
 def simulate(directory: Path, *, find_way: FindWay = find_way, **choices: Any) -> Path:
-    return simulation.simulate(directory, RunOptions(**choices), find_way)
+    # An engine draws the page of every site: what is compared with it has them, too.
+    return simulation.simulate(directory, RunOptions(**{"all_pages": True, **choices}), find_way)

@@ -15,7 +15,7 @@ import pytest
 import cape
 from cape.errors import ConfigError
 from cape.lab.synthetic.consortium import Request, write_consortium
-from cape.report import consortium_page
+from cape.report import consortium_page, rebuild
 from cape.simulation.simulate import check_places
 from support.simulation import simulate
 
@@ -84,7 +84,7 @@ def test_an_owner_of_a_simulation_need_not_name_the_product(data: Path, tmp_path
     def stop(line: object) -> None:
         raise KeyboardInterrupt
 
-    settings = {**QUICK, "epsilon": 8, "delta": 1e-5, "accept_low_quality": True}
+    settings = {**QUICK, "epsilon": 300, "delta": 1e-5}
     with pytest.raises(KeyboardInterrupt):
         simulate(data, out=tmp_path / "out", settings=settings, through="wire", on_progress=stop)
 
@@ -147,3 +147,22 @@ def test_the_page_of_a_simulation_is_drawn_once(
     monkeypatch.setattr(consortium_page, "render", render)
     simulate(data, out=tmp_path / "out", through=through, settings={**QUICK, "private": "no"})
     assert drawn == [True]
+
+
+@pytest.mark.parametrize(
+    ("through", "all_pages"), [("memory", False), ("wire", False), ("memory", True)]
+)
+def test_the_first_site_has_a_page_and_the_others_where_they_are_asked_for(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, through: str, all_pages: bool
+) -> None:
+    """Half of the time of `make run` went into pages of sites that nobody opened."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    options = {"settings": {**QUICK, "private": "no"}, "all_pages": all_pages}
+    simulate(data, out=tmp_path / "out", through=through, **options)
+    private = [tmp_path / "out" / site / "private" for site in ("local0", "local1", "local2")]
+    assert all((folder / "site.json").is_file() for folder in private)
+    has_page = [(folder / "index.html").is_file() for folder in private]
+    assert has_page == [True, all_pages, all_pages]
+    assert (private[0] / "index.html").stat().st_mode & 0o777 == 0o600
+    rebuild(tmp_path / "out")
+    assert all((folder / "index.html").is_file() for folder in private)

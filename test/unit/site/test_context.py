@@ -175,7 +175,7 @@ def test_files_about_subjects_are_written_if_the_site_wants_them(tmp_path, monke
     )
     written: list[Any] = []
 
-    def write(output: Any, result: Any, *rest: Any) -> None:
+    def write(output: Any, result: Any, *rest: Any, page: bool) -> None:
         written.append((output, result))
 
     monkeypatch.setattr("cape.site.context.write_private_results", write)
