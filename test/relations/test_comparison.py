@@ -296,7 +296,7 @@ SMALL = {
 }  # fmt: skip
 
 
-def whole_run(sites: Sites, out: Path | None = None, **changed: Any) -> cape.GroupResult:
+def whole_run(sites: Sites | Path, out: Path | None = None, **changed: Any) -> cape.GroupResult:
     return cape.compare_groups(sites, seed=3, out=out, **{**SMALL, **changed})
 
 
@@ -304,8 +304,9 @@ def whole_run(sites: Sites, out: Path | None = None, **changed: Any) -> cape.Gro
 
 
 def written(sites: Sites, folder: Path) -> Path:
+    people = 0
     for site, table in sites.items():
-        write_table(folder / site, table)
+        people += write_table(folder / site, table, first=people + 1)
     return folder
 
 
