@@ -91,7 +91,7 @@ FIELDS = ("dx", "age", "sex", "hippocampus")
 def test_a_folder_is_compared_too(tmp_path: Path) -> None:
     for name, columns in study(3, 600, 1.0).items():
         names = [f"p{i}" for i in range(len(columns["dx"]))]
-        write_table(tmp_path / name, {"participant_id": names, **columns})
+        write_table(tmp_path / name, {"participant_id": names, **columns}, count(1))
     found = ask(tmp_path, epsilon=8.0, settings={"min_sites": 3})
     (row,) = found.comparison.effects
     # Twice the interval of 95 %: a false alarm in fewer than 1e-4 of draws.
