@@ -103,7 +103,9 @@ def test_a_planted_difference_between_images_is_found_by_maps_that_are_named(
     own.write_text('public_counts = ["dx"]\n')
     by_own, others = refused_by_policies(study, settings, maps)
     own.unlink()
-    assert by_own.startswith(f"{own.parent.name}, by its own site-policy.toml: CAPE-E260 max_run = 8 at")
+    assert by_own.startswith(
+        f"{own.parent.name}, by its own site-policy.toml: CAPE-E260 max_run = 8 at"
+    )
     assert own.parent.name not in others
 
 
