@@ -208,7 +208,7 @@ compspec: $(RUN)  ## write compspec.json, inputspec.json and the generated pages
 # Two at a time. reliability.py reads what variants.py measured; all.py calls kernels.py, ledger.py, reading.py, round_start.py
 # and utility.py. flare.py needs FLARE: make $(FLARE) bench-smoke has it.
 SMOKE = all memory 'brains --claims' 'brains test' 'brains maps' 'brains noise' 'brains names' peers variants \
-	'separations spatial' 'separations smooth' 'separations template' comparison comparison_size 'figures --out $(OUT)/smoke --only 002-fig6' \
+	'separations spatial' 'separations smooth' 'separations template' 'many_maps size' 'many_maps person' 'many_maps group' comparison comparison_size 'figures --out $(OUT)/smoke --only 002-fig6' \
 	$(if $(wildcard $(FLARE)),flare)
 bench-smoke: $(DEV)  ## every bench with small sizes, whose figures mean nothing: two minutes on two cores
 	@printf '%s\n' $(SMOKE) | PYTHONPATH=test xargs -P 2 -I BENCH sh -c 'set -- BENCH; name=$$1; shift; log=$$(mktemp); \

@@ -280,7 +280,7 @@ class LabelsWarning(CapeWarning):
 
 
 class NoiseWarning(CapeWarning):
-    """The forecast says that the maps of this run will mostly show noise.
+    """The results of this run will mostly show noise, which its settings accept.
 
     Examples
     --------

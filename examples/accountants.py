@@ -8,7 +8,7 @@ use are worse, and one printed in them is wrong.
 
 import cape
 
-study = cape.datasets.make_study("paper", n_subjects=24, n_components=3, seed=2)
+study = cape.datasets.make_study("paper", n_subjects=30, n_components=3, seed=2)
 settings = {"n_components": 3, "basis": "dct", "n_basis": 30, "n_rounds": 10}
 result = cape.Consortium(study.sites(3), space=study.space).run(epsilon=8.0, settings=settings)
 print(f"exact: epsilon {result.epsilon:.3f} at delta {result.delta:g}")

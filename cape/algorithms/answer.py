@@ -294,7 +294,7 @@ def answer_of(f: Facts) -> TermAnswer:
     return TermAnswer(
         public=public,
         estimate=estimate * f.scale,
-        parts=parts.times(f.scale**2),
+        parts=parts.times((f.scale**2)[:, None, None]),
         df=df,
         relative=relative,
         own=own * f.scale,

@@ -84,6 +84,9 @@ RAMP_RADIUS, RAMP_MIDDLE = 0.7425, 0.6748
 # [3] Noise of a share of pairs, below which the shape of one outcome can be told: what `where` then
 # has more, of a whole run and of half B
 SHAPE_NOISE, MORE_WHERE = 0.02, (0.02, 0.12)
+# .. to which `where` of every outcome by itself is asked, the most share it may have, and the noise
+# above which it is asked of all together
+WHERE_NOISE, MOST_WHERE, NO_WHERE = 0.05, 0.06, 0.07
 # Noise of a site's mean, times S: above it, site means would cost more than they mend.
 SITES_NOISE: Final = 2.0
 
@@ -125,6 +128,8 @@ def plan(public: Public, stage: Stage = "whole", design: Looks | None = None) ->
     few = K <= FEW
     total = 1.0 - design.total if design else 1.0
     shares = {name: total * pair[0 if few else 1] for name, pair in SHARES.items()}
+    if by_outcome(public, stage):
+        shares["where"] = where_share(public)
     if stage == "design":
         shares = DESIGN
     left_out = set() if ranges else {"xwhere", "middle2"}
@@ -163,6 +168,19 @@ def _plan(
         for name in names
     )
     return Looks(looks=looks)
+
+
+def by_outcome(public: Public, stage: Stage) -> bool:
+    """Whether `where` is asked of each of several outcomes, whose ranges may not be alike."""
+    K = public.has.shape[1]
+    noise = look_noise(public, math.sqrt(K), where_share(public), psd=True)
+    return K > 1 and stage == "whole" and noise < NO_WHERE
+
+
+def where_share(public: Public) -> float:
+    """Return the share of mu^2 of `where` by outcome."""
+    needed = (look_noise(public, math.sqrt(public.has.shape[1]), 1.0, psd=True) / WHERE_NOISE) ** 2
+    return min(max(needed, SHARES["where"][1]), MOST_WHERE)
 
 
 def _site_noise(public: Public, bound: float, share: float) -> float:

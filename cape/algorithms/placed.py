@@ -23,11 +23,20 @@ from cape.algorithms.looks import (
     RHO_TILT,
     Looks,
     Stage,
+    by_outcome,
     look_noise,
     sites_radius,
     xsites_radius,
 )
-from cape.algorithms.population import BINS, careful_octave, octave, reach, site_means, tail
+from cape.algorithms.population import (
+    BINS,
+    careful_octave,
+    octave,
+    octaves,
+    reach,
+    site_means,
+    tail,
+)
 
 # Effect of a common octave: x is multiplied by 2^-(octave + .4), never by less than 1.
 XF, WIDE_X = 0.4, 1.5
@@ -70,6 +79,7 @@ class Placed:
         # A protected z is one more column, until its covariates are taken out.
         self.half_ranges = np.append(public.half_ranges, public.z_half)[: self.p + public.protected]
         self.few = self.K <= FEW
+        self.by_outcome = by_outcome(public, stage)
         # A product's groups differ in its columns, too: one centre for all.
         self.L = len(public.H) if len(public.H) == self.q + 1 else 1
         self.n_s = np.maximum(public.people, 1).astype(np.float64)
@@ -84,17 +94,20 @@ class Placed:
     # -- round 1: where values lie ---------------------------------------------------------------
 
     @cached_property
-    def octave(self) -> float:
-        """Log2 of the scale in public units."""
+    def octave(self) -> Array:
+        """Log2 of the scales (K,) in public units; one of all, unless each was asked."""
         if self.design and not self.plan.asks("where"):
             return self.design.octave
         shares, noise = self.seen("where")
+        if self.by_outcome:
+            return octaves(shares.reshape(self.K, BINS), noise)
         prior = (PATTERN_OCTAVE, 0.7) if self.half_b else (0.0, 2.0)
-        return octave(shares, noise, 1 if self.K == 1 else 3 if self.few else 6, prior)
+        one = octave(shares, noise, 1 if self.K == 1 else 3 if self.few else 6, prior)
+        return np.full(self.K, one)
 
-    @property
-    def scale(self) -> float:
-        return float(2.0**self.octave)
+    @cached_property
+    def scale(self) -> Array:
+        return np.array([2.0**one for one in self.octave.tolist()])
 
     @property
     def half_b(self) -> bool:
@@ -102,25 +115,35 @@ class Placed:
         return self.stage == "half" and self.K == 1
 
     @property
-    def centre_unit(self) -> float:
-        """The scale when the centre is asked: half B asks it together with the scale."""
-        return 2.0**PATTERN_OCTAVE if self.half_b else self.scale
+    def centre_unit(self) -> Array:
+        """Unit (K,) in which the centre is asked, which may lie far off in a wide range.
+
+        Half B asks it together with the scale.
+        """
+        return np.array([2.0**PATTERN_OCTAVE]) if self.half_b else np.maximum(self.scale, 1.0)
+
+    @cached_property
+    def _where(self) -> Seen:
+        """Shares (bins,) of pairs by octave, of all outcomes."""
+        shares, noise = self.seen("where")
+        each = shares.reshape(-1, BINS)
+        return Seen(each.mean(axis=0), noise / math.sqrt(len(each)))
 
     @cached_property
     def ends(self) -> float:
         """Share of pairs in the first and the last bin."""
-        shares = self.seen("where").mean
+        shares = self._where.mean
         return float((shares[0] + shares[-1]) / max(shares.sum(), 0.05))
 
     @cached_property
     def ends_noise(self) -> float:
-        shares, noise = self.seen("where")
+        shares, noise = self._where
         return float(math.sqrt(2) * noise / max(shares.sum(), 0.05))
 
     @cached_property
     def tied(self) -> bool:
         """Whether most pairs have equal values."""
-        shares, noise = self.seen("where")
+        shares, noise = self._where
         return bool(shares[0] - 2 * noise > MOSTLY_TIED * max(shares.sum(), 0.05))
 
     @cached_property
@@ -133,7 +156,7 @@ class Placed:
     @cached_property
     def reach(self) -> float:
         """How far out, in scales, people of one outcome lie, if far."""
-        return reach(*self.seen("where"), self.octave) if self.K == 1 else 0.0
+        return reach(*self.seen("where"), float(self.octave[0])) if self.K == 1 else 0.0
 
     @cached_property
     def ranges(self) -> Counts:
@@ -203,14 +226,8 @@ class Placed:
     # -- round 2: centres and middles ------------------------------------------------------------
 
     @property
-    def wide(self) -> float:
-        """How many times wider the public unit is than the scale."""
-        return 1.0 / self.scale
-
-    @property
     def centre_radius(self) -> float:
-        wide = 1.0 if self.half_b else max(1.0, self.wide)
-        return (2.0 if self.K == 1 else 1.35 * math.sqrt(self.K)) * wide
+        return 2.0 if self.K == 1 else 1.35 * math.sqrt(self.K)
 
     @cached_property
     def group_share(self) -> Array:
@@ -221,27 +238,29 @@ class Placed:
         people = np.bincount(self.public.group, counts, minlength=self.L)
         return np.asarray(np.maximum(people, 1) / self.M)
 
-    def _centres(self, mean: Array, noise: float) -> tuple[Array, Array, float, float]:
+    def _centres(self, name: str, unit: Array) -> tuple[Array, Array, Array, float]:
         """Return centre (K,), differences of groups (L, K), and the variances of their noise.
 
-        `mean` (L K,): sums by group.  The second variance is of the sum over groups and outcomes.
+        `unit` (K,) is that of the look, in scales.  The first variance is (K,), the second one of
+        the sum over groups and outcomes.
         """
-        by_group = mean.reshape(self.L, self.K) / self.pool
-        centre, variance = by_group.sum(axis=0), self.L * (noise / self.pool) ** 2
+        mean, noise = self.seen(name)
+        by_group, error = mean.reshape(self.L, self.K) * unit / self.pool, unit * noise / self.pool
+        centre, variance = by_group.sum(axis=0), self.L * error**2
         if self.L == 1:
             return centre, np.zeros((1, self.K)), variance, 1.0
         share = self.group_share
-        spread = float(self.K * (noise / self.pool) ** 2 * (1 / share**2).sum())
+        spread = float((error**2).sum() * (1 / share**2).sum())
         return centre, by_group / share[:, None] - centre, variance, spread
 
     @cached_property
-    def first_centre(self) -> tuple[Array, Array, float, float]:
-        mean, noise = self.seen("centre")
+    def first_centre(self) -> tuple[Array, Array, Array, float]:
         unit = self.centre_unit / self.scale
-        centre, groups, variance, spread = self._centres(mean * unit, noise * unit)
+        centre, groups, variance, spread = self._centres("centre", unit)
         if self.K > 2:  # James and Stein
-            noise = (self.K - 2) * variance * self.pool**2
-            centre = centre * max(0.0, 1 - noise / max(float(centre @ centre), 1e-12))
+            size = float(((centre / unit) ** 2).sum())
+            noise = (self.K - 2) * float((variance / unit**2)[0]) * self.pool**2
+            centre = centre * max(0.0, 1 - noise / max(size, 1e-12))
         return centre, groups, variance, spread
 
     @cached_property
@@ -250,7 +269,7 @@ class Placed:
         centre, groups, variance, spread = self.first_centre
         if "again" not in self._seen:
             return centre, groups, spread
-        again = self._centres(*self.seen("again"))
+        again = self._centres("again", np.ones(self.K))
         centre = centre + variance / (variance + again[2]) * again[0]
         return (centre, *min((groups, spread), again[1::2], key=lambda both: both[1]))
 
@@ -335,7 +354,7 @@ class Placed:
     @property
     def u_sites_radius(self) -> float:
         """Wider where the first centre may be far off."""
-        noise = math.sqrt(self.first_centre[2])
+        noise = math.sqrt(float(self.first_centre[2].mean()))
         return sites_radius(self.K) + (0.5 * math.sqrt(self.K) * noise if noise > 0.3 else 0.0)
 
     @cached_property
@@ -351,4 +370,5 @@ class Placed:
         first, second = self.first_centre[2], self.S * (noise / self.pool) ** 2
         kept = first / (first + second + 1.0 / self.M)
         centres, variance = site_means(g + (1 - kept) * middle, error, one=True)
-        return kept * middle + centres, variance.mean(axis=1), min(first, second)
+        left = float(np.minimum(first, second).mean())
+        return kept * middle + centres, variance.mean(axis=1), left

@@ -20,6 +20,8 @@ W = 0.5
 EDGES = np.arange(-6.5, 6.6)
 BINS = len(EDGES) + 1
 GRID = np.arange(-7.0, 7.01, 0.1)
+# Octaves of outcomes about that of all: shares and sd
+NEAR_OTHERS = ((0.7, 0.3), (0.3, 2.5))
 # [3] Variance that a normal prior of a covariate's effects may have
 PRIORS = np.array([0.01, 0.03, 0.1, 0.3, 1.0])
 # Variance that a normal prior of site means may have
@@ -141,15 +143,42 @@ def octave_shares(nu: int) -> Array:
 def octave(shares: Array, noise: float, nu: int, prior: tuple[float, float]) -> float:
     """Return log2 of the sd behind released shares (bins,) of pairs by octave [3].
 
-    The mode of the posterior and what is near it; `prior`: mean and sd.  The lowest bin may hold
-    pairs of equal values, which say nothing of the scale: it counts, or is left free.
+    The mode of the posterior and what is near it; `prior`: mean and sd.
+    """
+    log = _of_octaves(shares, noise, nu) - (GRID - prior[0]) ** 2 / (2 * prior[1] ** 2)
+    return _near_mode(log)
+
+
+def octaves(shares: Array, noise: float) -> Array:
+    """Return log2 of the sd of K outcomes by their own shares (K, bins) [3].
+
+    Most lie near one that they share, and each may lie far from it.
+    """
+    log = np.array([_of_octaves(one, noise, 1) for one in shares])
+    apart = (GRID[:, None] - GRID) ** 2
+    prior = np.logaddexp.reduce(
+        [math.log(share / sd) - apart / (2 * sd**2) for share, sd in NEAR_OTHERS]
+    )
+    joint = log[:, :, None] + prior  # outcome, its octave, that of all
+    each = np.logaddexp.reduce(joint, axis=1)
+    rest = each.sum(axis=0) - each - GRID**2 / 8
+    found = np.logaddexp.reduce(joint + rest[:, None], axis=2)
+    return np.array([_near_mode(one) for one in found])
+
+
+def _of_octaves(shares: Array, noise: float, nu: int) -> Array:
+    """Return the log likelihood (grid,) of octaves.
+
+    The lowest bin may hold pairs of equal values, which say nothing: it counts, or is left free.
     """
     curves = octave_shares(nu)
     free = _likelihood(shares[1:], curves[:, 1:], noise, 0.02)
-    log = np.logaddexp(
+    return np.logaddexp(
         _likelihood(shares, curves, noise, 0.02), free + math.log(0.2 * min(5 * noise, 1.0))
     )
-    log = log - (GRID - prior[0]) ** 2 / (2 * prior[1] ** 2)
+
+
+def _near_mode(log: Array) -> float:
     chance = np.exp(log - log.max())
     peak = GRID[np.argmax(np.convolve(chance, np.ones(7), "same"))]
     near = np.where(np.abs(GRID - peak) < 1.5, chance, 0.0)
@@ -249,8 +278,8 @@ def posterior(T: Array, error: Array) -> tuple[Array, Array]:
     kept = V / (V + error)
     mean = (chance * kept).sum(axis=0)
     variance = (chance * kept * error).sum(axis=0)
-    variance = variance + ((chance * kept**2).sum(axis=0) - mean**2) * T**2
-    return mean * T, variance
+    between = np.maximum((chance * kept**2).sum(axis=0) - mean**2, 0.0)  # less than 0 by rounding
+    return mean * T, variance + between * T**2
 
 
 def site_means(g: Array, error: Array, *, one: bool) -> tuple[Array, Array]:
@@ -266,7 +295,8 @@ def site_means(g: Array, error: Array, *, one: bool) -> tuple[Array, Array]:
     kept = V / (V + error)
     mean = (chance * kept).sum(axis=0)
     variance = (chance * kept * error).sum(axis=0)
-    return mean * g, variance + ((chance * kept**2).sum(axis=0) - mean**2) * g**2
+    between = np.maximum((chance * kept**2).sum(axis=0) - mean**2, 0.0)
+    return mean * g, variance + between * g**2
 
 
 @lru_cache(maxsize=1)

@@ -92,7 +92,9 @@ def _looks(f: Facts) -> dict[str, Look]:
     def balance(f: Facts) -> float:
         return moved(f.public, "balance", f.rho) * f.b
 
-    look("where", BINS, rows.where_rows, lambda f: 1.0, shape="psd", unit="pair")
+    scales = K if f.by_outcome else 1
+    look("where", BINS * scales, rows.where_rows, lambda f: math.sqrt(scales),
+         shape="psd", unit="pair")  # fmt: skip
     look("xwhere", BINS * ranges, rows.xwhere_rows, lambda f: math.sqrt(ranges),
          shape="psd", unit="pair")  # fmt: skip
     look("middle", n + 1 + (0 if protected else q), rows.middle_rows, rows.middle_bound)
@@ -258,7 +260,8 @@ def facts_of(regression: Regression, state: Regressed) -> tuple[Facts, ...]:
     releases = _releases(regression)
     n = sum(one.size for one in releases)
     form = (state.values.shape, state.noise.shape)
-    if form != ((n,), (len(releases),)) or not 0 <= state.round <= releases[-1].round:
+    planned = form == ((n,), (len(releases),)) and 0 <= state.round <= releases[-1].round
+    if not (planned and np.all(state.noise >= 0.0)):  # nor NaN
         raise MessageError("E202", problem="a comparison in a state that no release gives")
     known = []
     for term, public in enumerate(regression.terms):

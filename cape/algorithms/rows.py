@@ -193,9 +193,13 @@ def _part(f: Facts, a: People, w: Array, v: Array, there: Array, limit: float) -
 
 
 def where_rows(f: Facts, a: People) -> Array:
-    """Octave of the rms over outcomes of differences within pairs of a cell."""
+    """Octave of differences within pairs of a cell, of each outcome or of their rms."""
     i, j = pairs(a.cell).T
     both = a.there[i] & a.there[j]
+    if f.by_outcome:
+        apart = np.abs(np.where(both, a.u[i] - a.u[j], 0.0)) / math.sqrt(2)
+        bins = np.eye(BINS)[octave_of(apart)] * both[:, :, None]
+        return np.asarray(bins.reshape(len(i), BINS * f.K))
     n = both.sum(axis=1)
     rms = _norm(np.where(both, a.u[i] - a.u[j], 0.0)) / np.sqrt(2 * np.maximum(n, 1))
     return np.asarray(np.eye(BINS)[octave_of(rms)] * (n > 0)[:, None])

@@ -22,7 +22,7 @@ from cape.algorithms.facts import Facts
 from cape.algorithms.linalg import svec
 from cape.algorithms.looks import PAIR, PART, Stage, look_noise, plan
 from cape.algorithms.placed import Seen
-from cape.algorithms.population import GRID, ball, cut_curve, inside, normals, octave_shares
+from cape.algorithms.population import BINS, GRID, ball, cut_curve, inside, normals, octave_shares
 from cape.algorithms.regression import Regression, table_of
 
 EXPLAINED, OF_MANY, APART, SITES_APART = 0.15, 0.05, 0.45, 0.3
@@ -60,8 +60,8 @@ def typical(public: Public, stage: Stage = "whole", design: Facts | None = None)
 def _value(f: Facts, name: str, size: int, noise: float) -> Array:
     p, q, K = f.p, f.q, f.K
     if name == "where":
-        curves = octave_shares(1 if K == 1 else 3 if f.few else 6)
-        return np.asarray(curves[np.argmin(np.abs(GRID))])
+        curves = octave_shares(1 if K == 1 or f.by_outcome else 3 if f.few else 6)
+        return np.tile(curves[np.argmin(np.abs(GRID))], size // BINS)
     if name == "xwhere":
         one = octave_shares(1)[np.argmin(np.abs(GRID - OCTAVE_OF_X))]
         return np.tile(one, size // len(one))

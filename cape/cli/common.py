@@ -143,14 +143,13 @@ def remark(text: str) -> None:
 
 
 def fail(text: str, detail: str, *, as_json: bool, typed: str = "") -> None:
-    """Print an error: its public text, the option to type, and details for people here."""
+    """Print details for people here, then, last, the public text and the option to type."""
     if as_json:
         json_line({"event": "error", "text": text, "detail": detail, "type": typed})
-    STDERR.print(Text(text, style="bold red"))
-    if typed:
-        STDERR.print(Text(f"Type: {typed}"))
     if detail:
         STDERR.print(Text(detail))
+    last = Text(text, style="bold red")
+    STDERR.print(last.append(f" Type: {typed}" if typed else "", style="not bold default"))
 
 
 def figure_text(value: float | None) -> str:

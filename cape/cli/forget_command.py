@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cape.cli.common import AsJson, result
+from cape.cli.common import AsJson, result, say
 from cape.cli.ledger_commands import LedgerOption, PolicyOption, ledger_and_policy
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def forget_command(
         ledgers=() if ledger is None else (ledger,),
         dataset_id=own_policy.dataset_id,
     )
+    if not folders and not as_json:
+        say("No folder of results was named: only the store and the ledger are looked at.")
     listed = [] if data is None else list(_still_listed(data, traces.label))
     if yes:
         traces.remove()
@@ -90,7 +92,7 @@ def _still_listed(folder: Path, label: str) -> Iterator[str]:
 
 def _lines(traces: Traces, listed: list[str], *, yes: bool) -> Iterator[str]:
     n = len(traces.removals)
-    yield f"{'Deleted' if yes else 'To delete'} of {traces.label}: {n} place{'s' * (n != 1)}"
+    yield f"{'Deleted' if yes else 'To delete'} ({traces.label}): {n} place{'s' * (n != 1)}"
     yield from (f"  {each.path}: {each.what}" for each in traces.removals)
     if traces.alike:
         yield f"Labels that look alike are not touched: {', '.join(traces.alike)}"

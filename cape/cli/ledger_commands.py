@@ -119,7 +119,7 @@ def show_command(
         "unanswered": unanswered,
         "forgiven": [dataclasses.asdict(record) for record in opened.spending.forgiven],
         "closed": [
-            {"run": run.run, "by": run.by, "text": run.why, "date": run.since}
+            {"run": run.shown, "by": run.by, "text": run.why, "date": run.since}
             for run in opened.spending.runs
             if run.state == "closed"
         ],
@@ -141,7 +141,12 @@ def close_command(
     from cape.site.ledger_texts import SHOWN_DIGITS, mu_text, owner_text
 
     opened = _opened(ledger_file, policy)
-    matches = [one for one in opened.spending.runs if run and one.run.startswith(run)]
+    # A run that was joined twice has one name; the site's own nonces differ.
+    matches = [
+        one
+        for one in opened.spending.runs
+        if run and run in (one.shown[: len(run)], one.run[: len(run)])
+    ]
     if not matches:
         raise typer.BadParameter(f"no run begins with '{run}'; cape ledger lists them")
     if len(matches) > 1:
@@ -149,8 +154,8 @@ def close_command(
         raise typer.BadParameter(f"'{run}' names {len(matches)} runs: {listed}; give more digits")
     spending = matches[0]
     freed = spending.held - spending.cost
-    fields = {"run": spending.run, "charged_mu": spending.cost.mu(), "freed_mu": freed.mu()}
-    short = spending.run[:SHOWN_DIGITS]
+    fields = {"run": spending.shown, "charged_mu": spending.cost.mu(), "freed_mu": freed.mu()}
+    short = spending.shown[:SHOWN_DIGITS]
     if opened.file.end(spending.run, "closed", by=_who(), text=why):
         line = (
             f"Closed: run {short} of {owner_text(spending.owner)}. It keeps what it charged "
@@ -213,6 +218,10 @@ def _who() -> str:
         return f"user {os.getuid()}"
 
 
+def _names(opened: Opened) -> dict[str, str]:
+    return {one.run: one.shown for one in opened.spending.runs}
+
+
 def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
     from cape.privacy.spending import Spending, largest_sum, sum_up
 
@@ -229,14 +238,14 @@ def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
 
     holds = run.state == "held"
     return {
-        "run": run.run,
+        "run": run.shown,
         "owner": run.owner,
         "date": run.date,
         "state": run.state,
         "since": run.since or run.date,
         "silent_s": clock.silence(run.run) if holds else None,
         "at_work": clock.is_running(run.run),
-        "replaced_by": run.by if run.state == "yielded" else None,
+        "replaced_by": _names(opened).get(run.by, run.by) if run.state == "yielded" else None,
         "by": run.by if run.state == "closed" else None,
         "why": run.why or None,
         "computation": run.computation,
@@ -296,7 +305,7 @@ def _lines(
     )
     from cape.site.policy import promise_text
 
-    path = opened.file.path
+    path, names = opened.file.path, _names(opened)
     yield "Private: this list belongs to the site."
     for pair in opened.policy.max_total:
         yield "Limit of all runs on the same people:"
@@ -305,8 +314,9 @@ def _lines(
     for run, fields in zip(opened.spending.runs, runs, strict=True):
         state = state_text(run, opened.file.clock)
         by_whom = f" by {printable(run.by)}: {printable(run.why)}" if run.state == "closed" else ""
-        by_whom = f" to run {run.by[:SHOWN_DIGITS]}" if run.state == "yielded" else by_whom
-        short = run.run[:SHOWN_DIGITS]
+        if run.state == "yielded":
+            by_whom = f" to run {names.get(run.by, run.by)[:SHOWN_DIGITS]}"
+        short = run.shown[:SHOWN_DIGITS]
         yield ""
         yield (
             f"{short}  {owner_text(run.owner)}, {run.date}, {run.computation}, data set "

@@ -112,7 +112,7 @@ def simulate_command(
     """Run the computation with all sites on this computer, with the code of a real run."""
     from cape.planning.consortium_folder import settings_beside
     from cape.python.api import simulate_folder
-    from cape.simulation.simulate import refused_by_the_shipped_policy
+    from cape.simulation.simulate import refused_by_policies
 
     out = out or Path("answer" if maps else "out")
     overrides = assignments(set_values) | present(
@@ -120,10 +120,8 @@ def simulate_command(
     )
     if settings_beside(directory) is None:
         warn_no_settings(directory, as_json=as_json)
-    refusal = "" if policy_file else refused_by_the_shipped_policy(directory, overrides, maps)
-    if refusal:
-        text = f"sites without a policy of their own would refuse this run: {refusal} (cape policy)"
-        warn(text, as_json=as_json)
+    for who in () if policy_file else refused_by_policies(directory, overrides, maps):
+        warn(f"a real run would be refused by {who} (cape policy)", as_json=as_json)
     begin = functools.partial(
         simulate_folder,
         out=out,

@@ -190,7 +190,10 @@ def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, stri
         _print_settings(owner)
         sends_maps = resolve(owner.config).sends_maps
         for check in checked.sites:
-            table(f"site {check.site}", SUBJECT_COLUMNS, _subject_rows(check))
+            if check.inspection.most_fail:  # a line for the cause, not one for each of its people
+                say(f"site {check.site}")
+            else:
+                table(f"site {check.site}", SUBJECT_COLUMNS, _subject_rows(check))
             for line in check.inspection.left_out:
                 say(line)
             _print_needs(check, headers_only=checked.headers_only, sends_maps=sends_maps)

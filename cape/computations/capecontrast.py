@@ -37,14 +37,14 @@ from cape.algorithms.regression import Regressed, Regression
 from cape.errors import ConfigError, ConsortiumError, DataError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.cost import Half
-from cape.privacy.halves import half_of_sites, size_of_half
+from cape.privacy.halves import half_of_sites, pairs_of_sites, size_of_half
 from cape.privacy.ledger import Budget
 from cape.protocol import subject_views
 from cape.protocol.join import Entries, RunPlan, join
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, Roster, RosterEntry, joined, settings_of
 from cape.protocol.outcome import ContrastOutcome, Outcome, SiteOutcome, Table
-from cape.protocol.phases import AnyPhase, Computation
+from cape.protocol.phases import AnyPhase, Computation, of_public_values
 from cape.protocol.plan import (
     PROTECTS_NOBODY,
     PlannedStage,
@@ -223,12 +223,15 @@ def asked_counts(question: Question, entries: Entries, part: Half, seed: str) ->
     """Return how many people of each cell a release asks at each site, (S, cells)."""
     counts = np.array([cells_of(question, entry) for entry in entries])
     if part and question.random:
-        names, people = zip(*((entry.site, entry.n_subjects) for entry in entries), strict=True)
-        first = np.array(half_of_sites(seed, names, people))
+        first = np.array(half_of_sites(seed, *_sizes(entries)))
         return np.where((first == (part == "A"))[:, None], counts, 0)
     for entry, row in zip(entries, counts, strict=True):
         row[:] = [size_of_half(seed, entry.site, str(i), int(n), part) for i, n in enumerate(row)]
     return counts
+
+
+def _sizes(entries: Entries) -> tuple[list[str], list[int]]:
+    return [entry.site for entry in entries], [entry.n_subjects for entry in entries]
 
 
 def terms_of(
@@ -415,7 +418,8 @@ def _check_counts(site: Site, entry: RosterEntry, cell: Counts) -> None:
 
 def pattern_weights(config: CapeContrastConfig, model: ContrastModel) -> Array:
     """Return w (K,), of outcomes in their public units: the unit vector that half A estimates."""
-    return direction(question_of(config, model), CONTRAST.released(model))
+    with of_public_values():
+        return direction(question_of(config, model), CONTRAST.released(model))
 
 
 # -- the result ----------------------------------------------------------------------------------
@@ -547,11 +551,32 @@ def check_people(config: CapeContrastConfig, entries: Entries) -> tuple[str, ...
                 where = f"{with_people} of {term.text}" if with_people else ""
                 do = "look at the levels in variables and in the tables, and at lacks."
                 raise ConfigError("E150", problem=f"no site has {wanted}{where}", do=do)
+        if question.pattern:
+            _check_halves(question, entries, public, has[:, 0] & apart)
         if not apart.all():
             names = [entry.site for entry, a in zip(entries, apart, strict=True) if not a]
             text = f"People of one level of {term.text} only, who add nothing to it"
             notes.append(f"{text}: {', '.join(names)}.")
     return tuple(notes)
+
+
+def _check_halves(question: Question, entries: Entries, public: Public, useful: Flags) -> None:
+    """Raise ConfigError (E150) unless both halves of a pattern have two levels, however drawn.
+
+    `useful` (S,): sites with all outcomes and people of two levels.  A half without them would be
+    found after it was charged.
+    """
+    if question.random:
+        pairs = [pair for pair in pairs_of_sites(*_sizes(entries)) if len(pair) == 2]
+        sure = any(useful[pair].all() for pair in pairs)
+        do = "set site_effects = fixed, or test = each."
+    else:
+        groups = (public.group[row > 1] for row in public.counts[useful])
+        sure = any(len(set(group.tolist())) > 1 for group in groups)
+        do = "have two people of each level at a site, or set test = each."
+    if not sure:
+        problem = f"half of the people may lack a level of {question.asked[0].text} at every site"
+        raise ConfigError("E150", problem=problem, do=do)
 
 
 def check_precision(config: CapeContrastConfig, entries: Entries) -> tuple[str, ...]:

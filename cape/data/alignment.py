@@ -19,6 +19,9 @@ from cape.frozen import dataclass
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
 
+# Width of a volume, mm: others are in m, or in micrometres.
+LEAST_WIDTH: Final = 1.0
+MOST_WIDTH: Final = 1000.0
 # Displacement in voxels that is not noted: rounding of single precision.
 MAX_UNNOTED: Final = 0.001
 
@@ -75,6 +78,10 @@ def align_to_grid(
         raise _no_affine("an affine that no grid can have") from None
     if np.isnan(turn).any():
         raise _no_affine("a singular affine")
+    width = float(np.max(np.linalg.norm(affine[:3, :3], axis=0) * shape))
+    if not LEAST_WIDTH <= width <= MOST_WIDTH:
+        limits = {"least": LEAST_WIDTH, "most": MOST_WIDTH}
+        raise UnusableFile(IssueCode.VOLUME_SIZE, f"{width:.3g} mm", **limits)
     # Reorient an image of positions instead of the data: it says where to read.
     stored = np.arange(int(np.prod(shape)), dtype=np.intp).reshape(shape, order="F")
     turned = orientations.apply_orientation(stored, turn)

@@ -88,6 +88,14 @@ def _faults(subject: Subject, config: Config) -> Iterator[Issue]:
         # Reported alone: after too much motion no other finding matters.
         yield Issue(IssueCode.MOTION_HIGH, f"{subject.mean_fd:.2f} mm", {"most": limit})
         return
+    quality = subject.quality
+    if quality is not UNREAD and quality.n_bad == quality.n_values > 0:
+        yield Issue(IssueCode.ALL_NAN, "")
+        return
+    # Reported alone: the other rules are broken as well, and would only distract.
+    if quality is not UNREAD and quality.n_zero + quality.n_constant == quality.n_features:
+        yield Issue(IssueCode.NO_SIGNAL, "")
+        return
     for way in subject.turned:
         yield Issue(IssueCode.IMAGE_TURNED, f"{way}")
     yield from _length(subject, config)
@@ -96,22 +104,13 @@ def _faults(subject: Subject, config: Config) -> Iterator[Issue]:
         for tr in [round(tr, 3) for tr in subject.trs if tr > 0]:
             if abs(tr - config.tr) > config.tr_tolerance:
                 yield Issue(IssueCode.TR_OTHER, f"{tr:g} s", {"tr": config.tr})
-    if subject.quality is not UNREAD:
-        yield from _content(subject.quality)
-        if subject.quality.dummy_z > DUMMY_Z:
-            yield Issue(
-                IssueCode.DUMMY_SCANS, f"z {subject.quality.dummy_z:.0f}", {"most": DUMMY_Z}
-            )
+    if quality is not UNREAD:
+        yield from _content(quality)
+        if quality.dummy_z > DUMMY_Z:
+            yield Issue(IssueCode.DUMMY_SCANS, f"z {quality.dummy_z:.0f}", {"most": DUMMY_Z})
 
 
 def _content(quality: Quality) -> Iterator[Issue]:
-    if quality.n_bad == quality.n_values > 0:
-        yield Issue(IssueCode.ALL_NAN, "")
-        return
-    # Reported alone: the other rules are broken as well, and would only distract.
-    if quality.n_zero + quality.n_constant == quality.n_features:
-        yield Issue(IssueCode.NO_SIGNAL, "")
-        return
     if quality.n_bad:
         many = quality.bad_fraction > MAX_BAD
         code = IssueCode.NAN_TOO_MANY if many else IssueCode.NAN_FILLED
@@ -166,8 +165,12 @@ def judge_site(
 ) -> None:
     """Note findings of the site as a whole; if strict, too many failed subjects stop it.
 
-    `stop`: so does a rule by which more than half of the people fail.
+    `stop`: so do more than half of the people who fail, and then nothing else is noted.
     """
+    if stop:
+        findings.stop_if_most_fail({subject.label for subject in accepted}, n_listed)
+    if findings.most_fail:
+        return
     outside = [s for s in subjects if 0 < s.quality.coverage < MIN_COVERAGE]
     # If half of the subjects miss the mask, the images are in native space.
     if subjects and 2 * len(outside) >= len(subjects):
@@ -176,8 +179,6 @@ def judge_site(
     n_failed, allowed = n_listed - len(accepted), int(MAX_FAILED * n_listed)
     if findings.strict and n_listed and (n_failed > allowed or not accepted):
         findings.escalate(f"{n_failed} of {n_listed} subjects fail, at most {allowed} should")
-    if stop:
-        findings.stop_if_most_fail({subject.label for subject in accepted}, n_listed)
     n_components = resolve(config).max_components
     if 0 < len(accepted) < n_components:
         place = f"{len(accepted)} subjects"
@@ -215,6 +216,7 @@ def note_columns(
         pairs = enumerate(zip(shape.columns, wanted, strict=True), start=1)
         i, (name, there) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
         place = f"{shape.name}: column {i} is '{name[:20]}'"
+        place += ", the same names in another order" * (sorted(shape.columns) == sorted(wanted))
         findings.add(code, place, person=shape.person, wanted=there[:20], first=first)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from cape.algorithms.design import Flags
 from cape.algorithms.estimators import Array
 from cape.data.issues import Findings, IssueCode
 from cape.frozen import dataclass
@@ -22,7 +22,7 @@ from cape.settings.own_words import POLICY_FILE, OwnWords
 from cape.settings.question import HALF_RANGE, Outcome, Variable, parse_number, plain
 
 # Fewest people, or cells, of whom most make a column a fault of its site
-LEAST: Final = 10
+FEWEST_CELLS: Final = 10
 # A column is constant if at most two cells, and a tenth, differ from the most frequent: that one
 # person has what nobody else has must not be told.
 _OTHERS: Final = 2
@@ -60,11 +60,9 @@ _ALIKE: Final = (
     ("no", "n", "false", "0.0"),
 )
 
-Flags = npt.NDArray[np.bool_]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Seen:
+class SeenColumn:
     """One column, for the n people of whom it is asked."""
 
     name: str  # as the owner calls it
@@ -92,7 +90,7 @@ class Seen:
         return ", ".join(shown)
 
 
-def seen_variable(variable: Variable, labels: Sequence[str], cells: Sequence[str]) -> Seen:
+def seen_variable(variable: Variable, labels: Sequence[str], cells: Sequence[str]) -> SeenColumn:
     """Return a column of the formula; `cells` are in the owner's words and unit, "" if missing."""
     values = variable.code(cells)
     others = {m: cells[m] for m in np.flatnonzero(np.isnan(values)).tolist() if cells[m]}
@@ -100,7 +98,7 @@ def seen_variable(variable: Variable, labels: Sequence[str], cells: Sequence[str
     if variable.is_range:
         values = np.array([parse_number(cell) for cell in cells], dtype=np.float64)
         ends = (variable.low, variable.high)
-    return Seen(
+    return SeenColumn(
         name=variable.name,
         labels=labels,
         values=values,
@@ -113,17 +111,16 @@ def seen_variable(variable: Variable, labels: Sequence[str], cells: Sequence[str
 
 def seen_outcome(
     outcome: Outcome, labels: Sequence[str], u: Array, others: Mapping[int, str]
-) -> Seen:
+) -> SeenColumn:
     """Return an outcome by its values u (n,) in public units.
 
     Its range is that of most people, and its scale is found from data: only a value more than a
     width from the middle lies outside.
     """
-    natural = np.array([*u, -HALF_RANGE, HALF_RANGE]) * outcome.unit + outcome.middle
-    if outcome.log:
-        with np.errstate(over="ignore"):
-            natural = np.exp(natural)
-    return Seen(
+    with np.errstate(all="ignore"):
+        natural = np.array([*u, -HALF_RANGE, HALF_RANGE]) * outcome.unit + outcome.middle
+        natural = np.exp(natural) if outcome.log else natural
+    return SeenColumn(
         name=outcome.name,
         labels=labels,
         values=natural[:-2],
@@ -134,12 +131,13 @@ def seen_outcome(
     )
 
 
-def tell(seen: Seen, words: OwnWords, findings: Findings, *, stops: bool) -> None:
+def tell(seen: SeenColumn, words: OwnWords, findings: Findings, *, stops: bool) -> None:
     """Note what is wrong with a column: a fault of the whole column, or how many cells are odd.
 
     `stops`: whether a fault stops the site, which its own file may overrule (`as_it_is`).
     """
-    fault = None if words.takes_as_it_is(seen.name) else whole_fault(seen, words)
+    with np.errstate(all="ignore"):  # whatever stands in a cell
+        fault = None if words.takes_as_it_is(seen.name) else whole_fault(seen, words)
     here = words.column(seen.name)
     if fault is not None:
         right = f"as_it_is = {toml_value([*words.as_it_is, seen.name])}"
@@ -181,18 +179,18 @@ class Fault(NamedTuple):
     remedy: str
 
 
-def whole_fault(seen: Seen, words: OwnWords) -> Fault | None:
-    """Return the fault of a column as a whole; None without one, or with fewer than `LEAST`."""
+def whole_fault(seen: SeenColumn, words: OwnWords) -> Fault | None:
+    """Return the fault of a column as a whole; None without one, or below `FEWEST_CELLS`."""
     n, missing = len(seen.labels), int(seen.missing.sum())
     cells = n - missing
-    if n >= LEAST and 2 * missing > n:
+    if n >= FEWEST_CELLS and 2 * missing > n:
         other = f'variables.{toml_key(seen.name)}.column = "..."'
         remedy = f"fill the cells, or name the column that is meant, as {other}"
         if seen.is_outcome:
             lacks = toml_value([*words.lacks, seen.name])
             remedy += f", or write lacks = {lacks} if it was not measured"
         return Fault(f"{missing} of {n} people have no value", remedy)
-    if cells < LEAST:
+    if cells < FEWEST_CELLS:
         return None
     if 2 * (len(seen.others) + int(seen.outside.sum())) > cells:
         return _of_levels(seen, words, cells) if seen.levels else _of_numbers(seen, words, cells)
@@ -200,13 +198,13 @@ def whole_fault(seen: Seen, words: OwnWords) -> Fault | None:
         return None
     known = seen.values[~np.isnan(seen.values)]
     value, often = Counter(known.tolist()).most_common(1)[0]
-    if cells - often <= min(_OTHERS, cells // LEAST):
+    if cells - often <= min(_OTHERS, cells // FEWEST_CELLS):
         what = seen.levels[int(value)] if seen.levels else f"{value:.6g}"
         return Fault(f"{often} of {cells} are {what}: constant?", "correct the column")
     return None
 
 
-def _of_numbers(seen: Seen, words: OwnWords, cells: int) -> Fault:
+def _of_numbers(seen: SeenColumn, words: OwnWords, cells: int) -> Fault:
     low, high = seen.ends
     texts = list(seen.others.values())
     if 2 * len(texts) > cells:
@@ -220,8 +218,7 @@ def _of_numbers(seen: Seen, words: OwnWords, cells: int) -> Fault:
     what = f"{away} of {cells} {far}outside {low:g}:{high:g}, middle {middle:.3g}"
 
     def inside(times: float) -> int:
-        with np.errstate(over="ignore"):
-            return int(((low <= known * times) & (known * times <= high)).sum())
+        return int(((low <= known * times) & (known * times <= high)).sum())
 
     ways = (*_TIMES, *_UNITS) if _OF_TIME.search(seen.name) else (*_UNITS, *_TIMES)
     times, unit = max(ways, key=lambda way: inside(way[0]))
@@ -237,7 +234,7 @@ def is_comma(text: str) -> bool:
     return _COMMA.fullmatch(text.strip()) is not None
 
 
-def _of_levels(seen: Seen, words: OwnWords, cells: int) -> Fault:
+def _of_levels(seen: SeenColumn, words: OwnWords, cells: int) -> Fault:
     often = [word for word, _ in Counter(map(plain, seen.others.values())).most_common()]
     spelled = {plain(cell): cell.strip() for cell in reversed(list(seen.others.values()))}
     shown = ", ".join(f"'{spelled[word][:20]}'" for word in often[:SHOWN])
@@ -254,7 +251,7 @@ def _of_levels(seen: Seen, words: OwnWords, cells: int) -> Fault:
     return Fault(f"{what}: another coding?", f"write {', '.join(lines)}{doubt}")
 
 
-def _absent(seen: Seen) -> list[str]:
+def _absent(seen: SeenColumn) -> list[str]:
     """Return the levels of which nobody is."""
     there = set(seen.values[~np.isnan(seen.values)].tolist())
     return [level for code, level in enumerate(seen.levels) if code not in there]

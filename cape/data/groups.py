@@ -22,7 +22,7 @@ from cape.algorithms.design import Counts, cell_of, coded, counted, counts_of, i
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.person_outcomes import outcomes_of_person
 from cape.data.checks import Subject
-from cape.data.columns import LEAST, SHOWN, Seen, seen_outcome, seen_variable, tell
+from cape.data.columns import FEWEST_CELLS, SHOWN, SeenColumn, seen_outcome, seen_variable, tell
 from cape.data.gift import read_gift, read_gift_names
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.names import bare, likeness, one_label_each
@@ -204,7 +204,7 @@ class _Table:
         header, each = rows_of_people(self.path, comments=True)
         widths = [row.width for row in each]
         odd = Counter(width for width in widths if width != len(header))
-        if len(widths) < LEAST or 2 * odd.total() <= len(widths):
+        if len(widths) < FEWEST_CELLS or 2 * odd.total() <= len(widths):
             return False
         width, n = odd.most_common(1)[0]
         place = f"{self.name}: {n} of {len(widths)} rows have {width} cells, not {len(header)}"
@@ -343,7 +343,7 @@ class _Outcomes:
         except UnusableFile as verdict:
             findings.add_issue(verdict.issue, name)
 
-    def seen(self, listed: Sequence[str], asked: Sequence[int]) -> Iterator[Seen]:
+    def seen(self, listed: Sequence[str], asked: Sequence[int]) -> Iterator[SeenColumn]:
         """Yield the outcomes that were read, of the people who are asked."""
         labels, place = [listed[m] for m in asked], {m: i for i, m in enumerate(asked)}
         for k, cells in self.others.items():

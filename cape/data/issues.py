@@ -18,11 +18,11 @@ from cape.frozen import dataclass
 # E: a list, mask or table of the site cannot be used, which stops it.  X: a subject fails, and
 # counts as zeros.  S: a fault of the people of the site as a whole.  W: a warning.  E depends on
 # names; X and S depend on content, so they stop a site only if its own policy says so, or if more
-# than half of its people fail by one rule (`Findings.stop_if_most_fail`).
+# than half of its people fail (`Findings.stop_if_most_fail`).
 Severity = Literal["E", "X", "S", "W"]
 
-# Fewer people who fail by one rule are never a fault of their site: to stop for one person would
-# tell others about that person.
+# Fewer people who fail are never a fault of their site: to stop for one person would tell others
+# about that person.
 LEAST_OF_A_SITE: Final = 3
 
 # Places named in one line; `Finding.places` has all of them.
@@ -39,7 +39,8 @@ class IssueCode(Enum):
     """The rules, one a line: number, severity, what is wrong, what was expected, the remedy.
 
     CAPE-E1nn stops the site, CAPE-W1nn warns or fails a subject; `strict` makes S, and too many X,
-    E, and so does an X of more than half of the people.
+    E, and so does an X of more than half of the people.  Of several rules that the same people fail
+    by the first explains the others.
     """
 
     # Several rules share a number: other sites read the same sentence about all of them.
@@ -146,10 +147,12 @@ class IssueCode(Enum):
     NATIVE_GRIDS = (21, "S", "Images of no stated space lie on grids that differ from person to person: in native space?", "one grid, or a space in names or headers", "use the normalised images; if they are, say the space in their names (space-MNI152NLin6Asym) or headers (sform code 4)")
     GRID_RESAMPLED = (17, "W", "An image on another grid was resampled to the mask's", "{shape}, {voxel:.1f} mm")
     GRID_ROUNDED = (18, "W", "Affine differs from the mask's by rounding, accepted", "at most {most:.2g} mm")
+    VOLUME_SIZE = (18, "X", "An image is as wide as no head: another unit?", "{least:g} to {most:g} mm", "write it again with its affine in mm")
     PLACE_OTHER = (19, "X", "Image lies elsewhere than the consortium mask", "at most {most:.2g} mm", "another MNI variant? Use the images of the mask's space")
     SPACE_OTHER = (19, "X", "An image is of another template space than the mask", "images of {space}", "use the images of that space (bids_filter), or ask the owner for a mask of theirs")
     PLACE_RESAMPLED = (19, "W", "An image on another grid was resampled to the mask's", "at most {most:.2g} mm")
     AXES_TURNED = (20, "W", "Axes were flipped or swapped to the mask's")
+    IMAGE_TURNED = (21, "X", "An image is turned, and its header does not say so", "a mean image that fits the mask as the header says", "export it again with its right orientation, and look whether left and right are: that cannot be told here")
     # ---- mask and atlas
     MASK_AFFINE_MISSING = (15, "E", "The {kind} has no affine", "a space", "save it with its affine")
     MASK_AFFINE_SINGULAR = (15, "E", "The {kind} has an affine that no grid can have", "an invertible affine", "save it with its affine")
@@ -217,7 +220,7 @@ class IssueCode(Enum):
     CONSTANT_TOO_MANY = (26, "X", "A subject has too many constant voxels", "at most {most:g} %", "check mask and preprocessing")
     CONSTANT_ZEROED = (26, "W", "Constant voxels were set to 0", "at most {most:g} %", "check mask and preprocessing")
     NO_SIGNAL = (27, "X", "A subject is constant or zero everywhere", "a signal", "convert it again, or leave it out")
-    COVERAGE_LOW = (28, "X", "A subject does not cover the mask", "at least {least:g} %", "check field of view and normalisation")
+    COVERAGE_LOW = (28, "X", "A subject does not cover the mask", "at least {least:g} %", "check field of view and normalisation; images in native space do not fit")
     COVERAGE_PART = (28, "W", "A subject does not cover the mask", "at least {least:g} %", "check field of view and normalisation")
     TIME_CUT = (29, "W", "Time points past max_timepoints are not used", "at most {most}")
     TIME_SHORT = (29, "X", "A subject has too few time points", "{limits}", "lower n_components or min_timepoints (the owner), or leave the subject out (exclude in participants.tsv)")
@@ -227,7 +230,6 @@ class IssueCode(Enum):
     TR_OTHER = (34, "X", "The repetition time of a subject is not that of the settings", "{tr:g} s (tr)", _LEAVE_OUT)
     DUMMY_SCANS = (35, "W", "The first volume differs from the others: dummy scans?", "z below {most:g}", "write n_dummy in the manifest, or ask the owner for drop_first_volumes")
     RANK_LOW = (48, "X", "A subject has a lower rank than there are components", "at least n_components = {n_components}", "use data with fewer signals removed, or lower n_components (the owner)")
-    IMAGE_TURNED = (21, "X", "An image is turned, and its header does not say so", "a mean image that fits the mask as the header says", "export it again with its right orientation, and look whether left and right are: that cannot be told here")
     # ---- the site as a whole
     NATIVE_SPACE = (21, "S", "Most subjects have no signal in half of the mask: not in the common space?", "images normalised to MNI152", "use the normalised images, not those in native space")
     SUBJECTS_FEW = (30, "W", "The site has fewer subjects than there are components", "n_components = {n_components} or more; the consortium as a whole must have them")
@@ -245,6 +247,18 @@ class IssueCode(Enum):
     def public_key(self) -> str:
         # For content other sites learn only that a check failed, not which.
         return f"E1{self.number:02d}" if self.severity == "E" else "E100"
+
+
+# What is usual in data that are right
+_REMARKS: Final = frozenset(
+    IssueCode[name]
+    for name in (
+        "IMAGE_SQUEEZED AFFINE_TRUSTED AFFINES_DIFFER GRID_RESAMPLED GRID_ROUNDED PLACE_RESAMPLED "
+        "AXES_TURNED MASK_NOT_BINARY MASK_SQUEEZED MASK_FULL MANIFEST_COLUMNS TR_UNKNOWN "
+        "CONFOUND_FILLED RUN_SCRUBBED NAN_FILLED CONSTANT_ZEROED COVERAGE_PART TIME_CUT DUMMY_SCANS "
+        "SUBJECTS_FEW PERSON_ABSENT COLUMN_OF_RUNS"
+    ).split()
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -277,6 +291,7 @@ class Finding:
     private: str
     public: str
     places: tuple[str, ...] = ()  # each with what was found there; private, too
+    is_remark: bool = False  # no reason by itself to write to a site's staff
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -306,6 +321,7 @@ class Findings:
     def __init__(self, site: str, *, strict: bool = False) -> None:
         self.site, self.strict = site, strict
         self.left_out: tuple[str, ...] = ()  # one text for each list with marks; private
+        self.most_fail = False  # a fault of the whole site: only its causes are told
         self._people: dict[IssueCode, set[str]] = {}  # who fails by which rule
         self._entries: list[_Entry] = []
 
@@ -381,15 +397,30 @@ class Findings:
         return {reason: n for reason, n in reasons.items() if n}
 
     def stop_if_most_fail(self, passed: Collection[str], n_listed: int) -> None:
-        """Stop the site if more than half of the people fail by one rule, strict or not.
+        """Stop the site if more than half of the people fail, strict or not.
 
         That is a fault of the site, or a limit that does not fit its data, and not of people: the
-        site is told before it is charged.  Others read that it stopped, and not by which rule.
+        site is told the fewest rules that explain it, and nothing else, before it is charged.
+        Others read that it stopped, and not by which rule.
         """
-        for code, people in self._people.items():
-            n = len(people.difference(passed))
-            if n >= LEAST_OF_A_SITE and 2 * n > n_listed:
-                self._escalate(f"{n} of {n_listed} people of this site fail by this rule", code)
+        n_failed = n_listed - len(passed)
+        if n_failed < LEAST_OF_A_SITE or 2 * n_failed <= n_listed:
+            return
+        # In the order of the catalogue, in which later rules may follow from earlier ones
+        failed = {
+            code: self._people[code].difference(passed)
+            for code in IssueCode
+            if code in self._people
+        }
+        said: set[str] = set()
+        while failed and 2 * (n_failed - len(said)) > n_listed:
+            code = max(failed, key=lambda code: len(failed[code] - said))
+            if failed[code] <= said:
+                break
+            said |= failed[code]
+            n = len(failed[code])
+            self._escalate(f"{n} of {n_listed} people of this site fail by this rule", code)
+            self.most_fail = True
 
     def escalate(self, reason: str) -> None:
         """Make every failure a stop and say why (too many subjects fail)."""
@@ -413,14 +444,18 @@ class Findings:
         if not self.blocked:
             return
         key, fields = self._sorted()[0].public_sentence(self.site)
-        raise DataError(key, detail=in_full(self.listing()), **fields)
+        listing = self.listing()
+        # Of a fault of all one line: the names are those of the list.
+        told = "\n".join(f.private for f in listing) if self.most_fail else in_full(listing)
+        raise DataError(key, detail=told, **fields)
 
     def _sorted(self) -> list[_Entry]:
         # Problems of lists come before failures that stop the site only by their number.
         def rank(entry: _Entry) -> tuple[int, bool, int]:
             return "EXW".index(entry.severity), entry.content, entry.code.number
 
-        return sorted(self._entries, key=rank)
+        entries = (e for e in self._entries if not self.most_fail or e.severity == "E")
+        return sorted(entries, key=rank)
 
     def _finding(self, entry: _Entry) -> Finding:
         code = f"CAPE-{'E' if entry.severity == 'E' else 'W'}1{entry.code.number:02d}"
@@ -443,6 +478,7 @@ class Findings:
             private=" ".join(parts),
             public=sentence if entry.severity == "E" else "",
             places=tuple(places),
+            is_remark=entry.code in _REMARKS,
         )
 
 

@@ -122,6 +122,7 @@ class Inspection:
     labels: tuple[str, ...] = ()
     needs: ResourceEstimate | None = None
     left_out: tuple[str, ...] = ()  # one line for each list that leaves people out
+    most_fail: bool = False  # a fault of the whole site
     counted: CountedPeople
 
 
@@ -190,9 +191,9 @@ def load_site(
     says who is listed, is read, and `before_reading` before any series is.
 
     DataError: a list, mask, table or file of templates cannot be used, raised before
-    `before_reading`; with `stop_if_most_fail`, more than half of the people fail by one rule; with
-    `strict` also for other content.  Its text is the public sentence of the worst finding, its
-    detail holds all private texts.
+    `before_reading`; with `stop_if_most_fail`, more than half of the people fail; with `strict`
+    also for other content.  Its text is the public sentence of the worst finding, its detail holds
+    all private texts.
     """
     findings = Findings(site, strict=strict)
     files = list_site(base, listing, config, findings, before_records, words)
@@ -421,12 +422,13 @@ def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
     # A comparison leaves no copy out: a person's contribution depends on the label, so that one
     # person who becomes a copy would change the answers of two.
     copies = set() if config.question else _leave_copies_out(site_pass)
-    check_grids(site_pass.shapes, findings)
-    note_copies([s for s in site_pass.shapes if s.name not in copies], findings)
     # Without a mask every subject fails; saying so would only hide the reason.
     if space is not None or config.feature_space == "matrix":
         people = site_pass.subjects, site_pass.accepted, len(listed)
         judge_site(*people, config, findings, stop=site_pass.stop)
+    if not findings.most_fail:
+        check_grids(site_pass.shapes, findings)
+        note_copies([s for s in site_pass.shapes if s.name not in copies], findings)
     needs = None
     in_memory = any(run.values is not None for files in listed for run in files.runs)
     if space is not None and site_pass.accepted and not in_memory:
@@ -451,6 +453,7 @@ def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
         labels=site_pass.labels,
         needs=needs,
         left_out=findings.left_out,
+        most_fail=findings.most_fail,
         counted=CountedPeople(
             listed=len(listed),
             counted=len(site_pass.accepted),

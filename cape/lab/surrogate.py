@@ -69,8 +69,7 @@ def add_surrogate(directory: Path, consortium: Path) -> None:
     """
     results = files.read_json(consortium / "results.json")
     settings = files.read_json(consortium / "settings.json")["settings"]
-    settings |= {"computation": results["computation"], "accept_low_quality": True}
-    computation, config = configured(settings)
+    computation, config = configured({**settings, "computation": results["computation"]})
     sites = site_folders(directory)
     noise = {
         site: SurrogateSource(inner=FileSource(path, {}, config, site), config=config, number=k)

@@ -19,7 +19,7 @@ from cape.report.page import text_of
 from cape.site.policy import SitePolicy, pair_text
 
 # computation -> language -> what is published
-PUBLISHED: Final = tomllib.loads(Path(__file__).with_name("board.toml").read_text("utf-8"))
+BOARD_TEXTS: Final = tomllib.loads(Path(__file__).with_name("board.toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +73,7 @@ def board_facts(
         computation=computation.name,
         published={
             language: text.format(terms=terms)
-            for language, text in PUBLISHED[computation.name].items()
+            for language, text in BOARD_TEXTS[computation.name].items()
         },
         n_sites=n_sites,
         colluders=config.colluders(n_sites),

@@ -116,7 +116,7 @@ def judge_config(
         config=config,
         roster=roster,
         low_quality=low,
-        sites_refuse=_refused_by_sites(computation, config, n_sites),
+        sites_refuse=why_refused(SitePolicy(), computation, config, n_sites),
     )
 
 
@@ -240,17 +240,18 @@ def _check_drop_outs(config: Config, n_sites: int) -> None:
         raise ConfigError("E152", problem=problem, do=do)
 
 
-def _refused_by_sites(computation: Computation[Any], config: Config, n_sites: int) -> str:
-    """Return why sites with the shipped policy would refuse a run; empty if they accept it."""
+def why_refused(
+    policy: SitePolicy, computation: Computation[Any], config: Config, n_sites: int
+) -> str:
+    """Return why a site with this policy would refuse a run; empty if it accepts."""
     if not config.private or computation.simulation_only:
         return ""  # every page says that the run protects nobody
+    # With one site, its own staff see the sums in any case.
+    alone = policy.allow_local_noise or n_sites == 1
     try:
-        # With one site, its own staff see the sums in any case.
-        policy = SitePolicy(allow_local_noise=n_sites == 1)
-        policy.check_settings("any", computation.name, config)
+        replace(policy, allow_local_noise=alone).check_settings("any", computation.name, config)
     except PrivacyBudgetError as err:
         if column := err.fields.get("column"):
             return f"{err.code} the counts of {column} are not in public_counts"
-        limit = f"{err.fields['setting']}={err.fields['allowed']}"
-        return f"{err.code} {limit}, the run has {err.fields['got']}"
+        return f"{err.code} {err.detail}"
     return ""

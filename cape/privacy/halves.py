@@ -48,13 +48,17 @@ def half_of_sites(seed: str, sites: Sequence[str], people: Sequence[int]) -> tup
     An answer for sites like these needs halves of sites: tested at the sites where it was found, a
     pattern would show effects of these sites.  The last of an odd number of sites is in half A.
     """
-    order = sorted(range(len(sites)), key=lambda s: (-people[s], sites[s].encode()))
     first: set[int] = set()
-    for i in range(0, len(order), 2):
-        pair = order[i : i + 2]
+    for pair in pairs_of_sites(sites, people):
         label = b"\0".join((b"cape/1/half-site", seed.encode(), sites[pair[0]].encode()))
         first.add(pair[hashlib.sha256(label).digest()[0] % len(pair)])
     return tuple(s in first for s in range(len(sites)))
+
+
+def pairs_of_sites(sites: Sequence[str], people: Sequence[int]) -> list[list[int]]:
+    """Return indices of sites in pairs of similar size; the last of an odd number is alone."""
+    order = sorted(range(len(sites)), key=lambda s: (-people[s], sites[s].encode()))
+    return [order[i : i + 2] for i in range(0, len(order), 2)]
 
 
 def _drawn(*parts: str) -> bytes:

@@ -74,6 +74,11 @@ class RunSpending:
     since: str = ""
     by: str = ""
     why: str = ""
+    name: str = ""  # by which everybody knows the run; empty before its plan was seen
+
+    @property
+    def shown(self) -> str:
+        return self.name or self.run
 
     @property
     def cost(self) -> Cost:

@@ -13,14 +13,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import traceback
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from cape.errors import ConsortiumError, MessageError, OutOfPhaseError, ProtocolError
+from cape.errors import CapeError, ConsortiumError, MessageError, OutOfPhaseError, ProtocolError
 from cape.frozen import dataclass
 from cape.privacy.ledger import Ledger
 from cape.protocol.messages import FORMAT, Cursor, Progress
@@ -274,6 +276,22 @@ def _out_of_phase(run: Run[M], name: str) -> OutOfPhaseError:
     return OutOfPhaseError("E201", computation=computation, phase=name, allowed=allowed)
 
 
+@contextmanager
+def of_public_values() -> Iterator[None]:
+    """Turn whatever a site cannot compute from the public model alone into a refusal (E202).
+
+    An aggregator may say anything that has the declared types: phases out of turn, indices past an
+    end, matrices without an inverse.  The aggregator's own errors stay as they are.
+    """
+    try:
+        yield
+    except (CapeError, OSError, MemoryError):
+        raise
+    except Exception as err:
+        problem = f"nothing follows from what was told ({type(err).__name__})"
+        raise MessageError("E202", problem=problem, detail=traceback.format_exc()) from err
+
+
 def accept(run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
     """Return a site's state after absorbing a broadcast.
 
@@ -299,15 +317,17 @@ def accept(run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
         raise MessageError(
             "E202", problem=f"{phase.name} is answered by {phase.broadcast.__name__}"
         )
-    # All later code relies on these shapes.
-    phase.check(run.model, request.body)
     body = without_own_parts(request.body)
     own_part = None if body is request.body else request.body.addressed.get(party.id)
+    with of_public_values():
+        # All later code relies on these shapes.
+        phase.check(run.model, request.body)
+        model = phase.absorb(run.model, body)
     return replace(
         run,
         run=name,
         cursor=cursor,
-        model=phase.absorb(run.model, body),
+        model=model,
         transcript=extend_transcript(run, cursor, party.digest(body)),
         own_part=own_part,
     )

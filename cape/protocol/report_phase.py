@@ -15,7 +15,7 @@ from cape.algorithms.estimators import Estimator
 from cape.protocol.messages import Closing, Done
 from cape.protocol.model import Model, Roster, broadcast_roster, joined, records
 from cape.protocol.outcome import Outcome, SiteOutcome, Table
-from cape.protocol.phases import AnyPhase, Phase
+from cape.protocol.phases import AnyPhase, Phase, of_public_values
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.secure_sum import SecureSum, chunks, stacks_behind
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
@@ -37,7 +37,9 @@ def report(
     """Return the phase; the arguments make the results of a site and of the consortium."""
 
     def answer(site: Site, model: M) -> Done:
-        site.publish(write_site(site, model))
+        with of_public_values():
+            outcome = write_site(site, model)
+        site.publish(outcome)
         return Done(written=True)
 
     def combine(

@@ -33,7 +33,7 @@ from cape.privacy.noise import Entropy, discrete_gaussian
 from cape.protocol import wire
 from cape.protocol.messages import Masked, Refusal, Released, RingVector
 from cape.protocol.model import Model, broadcast_roster, joined, own_subjects, start_trace, with_row
-from cape.protocol.phases import AnyPhase, Phase
+from cape.protocol.phases import AnyPhase, Phase, of_public_values
 from cape.protocol.plan import SUM_FIELD
 from cape.protocol.ports import Aggregator, Site, Stacks, View
 from cape.protocol.subject_views import map_stack
@@ -168,9 +168,10 @@ class Release(Generic[M]):
         None if policy or budget refuses one of them.  `question`: the transcript when x was fixed,
         if that was in an earlier exchange.
         """
-        queries = self.queries(model)
-        events = self.events(site, model)
-        check_queries(events, queries)
+        with of_public_values():
+            queries = self.queries(model)
+            events = self.events(site, model)
+            check_queries(events, queries)
         subjects = self.stage.input(site, model)
         # All releases of a plan have noise, or none; all of a stage ask the same people.
         if events[0].private:

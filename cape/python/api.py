@@ -354,7 +354,8 @@ class Consortium:
         Raises
         ------
         ConfigError
-            CAPE-E013: no epsilon; CAPE-E284: so few time points that the arrays are transposed.
+            CAPE-E013: no epsilon; CAPE-E150: the results would be noise, and the settings do not
+            accept_low_quality; CAPE-E284: so few time points that the arrays are transposed.
         DataError
             At a site, no person passed the checks; excluded people raise a `SubjectsWarning`.
         """
@@ -564,7 +565,7 @@ def simulate_folder(
     Raises
     ------
     ConfigError
-        CAPE-E013: no epsilon, CAPE-E016: a run has ended in `out`.
+        CAPE-E013: no epsilon, CAPE-E016: a run has ended in `out`, CAPE-E150: noise.
     DataError
         The data of a site did not pass a check.
 

@@ -327,17 +327,17 @@ def _centre(f: Facts, found: TermAnswer | None) -> tuple[Array, Array]:
     or groups, mends what the first ball cut, unless missing values lead out of its own ball.
     """
     observed = np.full(f.K, f.pool) if found is None else np.maximum(found.observed, 0.05)
-    sd = np.full(f.K, f.scale) if found is None else found.sd
+    sd = f.scale if found is None else found.sd
     relative = np.full(f.K, (f.missing[1] / f.pool) ** 2) if found is None else found.relative
     first, _, variance, _ = f.first_centre
     lacking = first * (f.pool / observed - 1.0)
     if np.linalg.norm(lacking) > f.u_sites_radius / 2:
-        rest, noise = lacking, math.sqrt(variance)
+        rest, error = lacking, variance
     else:
         blocks, noise = f.seen("sites" if f.plan.asks("sites") else "again")
         rest = blocks.reshape(-1, f.K).sum(axis=0) / observed
-        noise *= math.sqrt(blocks.size / f.K) / float(observed.mean())
-    error = noise**2 + (sd / f.scale) ** 2 / (f.M * observed)
+        error = noise**2 * (blocks.size / f.K) / observed.mean() ** 2
+    error = error + (sd / f.scale) ** 2 / (f.M * observed)
     error = np.sqrt(error + relative * (rest**2 + lacking**2))
     return (first + rest) * f.scale, error * f.scale
 

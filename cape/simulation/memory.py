@@ -11,6 +11,7 @@ from typing import Any
 from cape.data.folders import words_beside
 from cape.engines.coinstac.computation import write_error
 from cape.engines.coinstac.documents import reply_document
+from cape.engines.coinstac.site import write_notice
 from cape.errors import CapeError
 from cape.protocol.messages import Progress
 from cape.protocol.outcome import Outcome
@@ -110,6 +111,7 @@ class MemoryTransport:
             self._stores[site].entries.append(entries[site])
             if cursor.phase == FIRST_PHASE and self._out is not None:
                 self._keep_journal(party, self._out / site / "output")
+                write_notice(self._out / site / "output", party.source)
         folder = None if self._out is None else self._out / "remote" / "transfer"
         aggregator = AggregatorContext(
             config=self._config, kept=self._kept, folder=folder, addresses=True, page=False

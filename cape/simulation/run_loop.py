@@ -72,6 +72,8 @@ class RunSetup:
     memory: str = ""
     # File of public maps on which sites regress; empty: those in their folders
     maps: str = field(default="", metadata={"omittable": True})
+    # Of the finished run, what the notice of each site told, one line for each finding
+    notices: dict[str, tuple[str, ...]] = field(default_factory=dict, metadata={"omittable": True})
 
     def write(self, out: Path) -> None:
         text = json.dumps(wire.encode(self, RunSetup), allow_nan=False, indent=1)

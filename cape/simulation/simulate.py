@@ -30,17 +30,18 @@ from cape.errors import (
     NoiseWarning,
 )
 from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
-from cape.planning.judge import Judged, judge, judge_config
+from cape.planning.judge import Judged, judge, judge_config, why_refused
 from cape.planning.public_maps import networks_of
 from cape.report import add_score, draw_site
 from cape.report.files import read_record
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, ONE_SITE, Config
+from cape.settings.own_words import POLICY_FILE
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup
-from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way
+from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way, notices
 from cape.site.files import folder_lock
 from cape.site.places import SitePlaces
-from cape.site.policy import NO_LEDGER, SitePolicy
+from cape.site.policy import NO_LEDGER, SitePolicy, load_policy
 from cape.space.feature_space import FeatureSpace
 
 if TYPE_CHECKING:
@@ -141,7 +142,9 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
         _leave_run(work, sites)
         empty(work)
         try:
-            way.play(Play(setup=setup, sites=sites, work=work, options=options))
+            play = Play(setup=setup, sites=sites, work=work, options=options)
+            way.play(play)
+            setup = dataclasses.replace(setup, notices=notices(play))
             _score(directory, work / "remote" / "transfer", _counted(work, sites))
             for site in list(sites)[: None if options.all_pages else 1]:
                 draw_site(work / site / "output")
@@ -186,14 +189,29 @@ def _score(directory: Path, consortium: Path, counted: CountedPeople | None) -> 
     )
 
 
-def refused_by_the_shipped_policy(
+def refused_by_policies(
     directory: Path, settings: Mapping[str, object], maps: Path | None = None
-) -> str:
-    """Return why sites with the default policy would refuse this run; empty if they accept."""
+) -> tuple[str, ...]:
+    """Return which sites would refuse this run and why.
+
+    The policy of a site is the file in its folder, else the shipped one.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself warns
         chosen = _chosen(directory, settings, maps)
-    return judge(chosen, n_sites=len(site_folders(directory))).sites_refuse
+    sites, refusing = site_folders(directory), dict[str, list[str]]()
+    judged = judge(chosen, n_sites=len(sites))
+    for site, folder in sites.items():
+        own = folder / POLICY_FILE
+        whose = "by its own site-policy.toml" if own.is_file() else "without a policy of its own"
+        try:
+            policy = load_policy(own) if own.is_file() else SitePolicy()
+            why = why_refused(policy, judged.computation, judged.config, len(sites))
+        except ConfigError as err:  # the run itself refuses it
+            why = err.public
+        if why:
+            refusing.setdefault(f"{whose}: {why}", []).append(site)
+    return tuple(f"{', '.join(names)}, {why}" for why, names in refusing.items())
 
 
 def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:

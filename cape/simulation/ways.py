@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import accumulate
@@ -94,7 +94,7 @@ def in_memory(play: Play) -> None:
     transport = MemoryTransport(
         computation, config, sources, play.setup.policy, play.work, drops=drops, folders=play.sites
     )
-    _run_to_end(transport, play, lambda: [source.notice for source in sources.values()])
+    _run_to_end(transport, play)
 
 
 def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> None:
@@ -108,7 +108,7 @@ def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> No
     settings = {"computation": computation.name, **play.setup.settings}
     with parties as call:
         documents = DocumentTransport(play.sites, settings, play.work, call, active)
-        _run_to_end(documents, play, lambda: _notices(play))
+        _run_to_end(documents, play)
 
 
 def in_one_process(play: Play) -> None:
@@ -137,32 +137,39 @@ def find_way(through: str, ways: Mapping[str, Way] = WAYS) -> Way:
     return ways[through]
 
 
-def _run_to_end(transport: Transport, play: Play, notices: Callable[[], Iterable[str]]) -> None:
+def _run_to_end(transport: Transport, play: Play) -> None:
     epsilon = float(play.setup.settings.get("epsilon") or 0.0)
-    run_to_end(transport, _telling(play.options.on_progress, notices), epsilon=epsilon)
+    run_to_end(transport, _telling(play), epsilon=epsilon)
 
 
-def _telling(then: OnProgress | None, notices: Callable[[], Iterable[str]]) -> OnProgress:
-    """Return `then`, which first warns of people who do not count, once all data are read.
+def _telling(play: Play) -> OnProgress:
+    """Return `on_progress` of the options, which first warns of what the sites are told.
 
-    The user of a simulation has the data of all sites, so what a site is told alone is told here.
+    The user of a simulation has the data of all sites, so what a site is told alone is told here,
+    once all data are read.
     """
-    waiting = [notices]
+    waiting, then = [play], play.options.on_progress
 
     def on_progress(line: ProgressLine) -> None:
-        for notice in waiting.pop()() if waiting else ():
-            if head := notice.partition("\n")[0]:
-                warnings.warn(head, SubjectsWarning, stacklevel=4)
+        for lines in notices(waiting.pop()).values() if waiting else ():
+            for told in lines:
+                warnings.warn(told, SubjectsWarning, stacklevel=4)
         if then is not None:
             then(line)
 
     return on_progress
 
 
-def _notices(play: Play) -> Iterator[str]:
+def notices(play: Play) -> dict[str, tuple[str, ...]]:
+    """Return what the notices of sites tell: who counts, then one line for each finding."""
+    told = {}
     for site in play.sites:
         path = play.work / site / "output" / NOTICE_FILE
-        yield path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        if path.is_file():
+            head, *rest = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            found = (f"Site {site}: {line}" for line in rest if line.startswith("CAPE-"))
+            told[site] = (head, *found)
+    return told
 
 
 def _bound(play: Play) -> tuple[Computation[Any], Config, list[Drop], ActiveSites]:

@@ -71,7 +71,8 @@ class SiteContext(_Party):
     `access_id` names the run in the access records, `question` is the digest of what it asks; if
     `access_id` is empty, no access is recorded.  Nor is that of a `repeated` last round, whose
     journal is gone: its answer clears an earlier record.  `image`: as in `SitePlaces`.  If `page`
-    is false, the caller draws the site's page.
+    is false, the caller draws the site's page.  `name`: the
+    engine's name of the run; empty: the protocol's, as on the page of the results.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class SiteContext(_Party):
         open_source: Callable[[], Source],
         store: SiteStore,
         owner: str = "",
+        name: str = "",
         open_keys: Callable[[], IdentityFiles | KnownSites] | None = None,
         all_runs: LifetimeLedger | None = None,
         access_id: str = "",
@@ -96,7 +98,7 @@ class SiteContext(_Party):
         self.id, self.own_part = site, None
         self.policy, self.store = policy, store
         self._open_source = open_source
-        self._computation, self._owner = computation, owner
+        self._computation, self._owner, self._name = computation, owner, name
         self.open_keys, self._all_runs = open_keys, all_runs
         self._access_id, self._question = access_id, question
         self._repeated, self._image, self._page = repeated, image, page
@@ -282,6 +284,7 @@ class SiteContext(_Party):
             n_subjects=self.card.n_subjects,
             n_sites=roster.n_sites,
         )
+        self._name = self._name or self.digest(roster)[:16].hex()
 
     def hold(self, plan: Sequence[Event], *, seeded: bool) -> None:
         """Reserve the plan of the run in the ledger of all runs; PrivacyBudgetError if refused."""
@@ -292,7 +295,7 @@ class SiteContext(_Party):
         if 0 < self.policy.max_refusals <= len(refused):
             raise self._too_often(self._all_runs, refused)
         promised = self.config.private and not seeded
-        decision = self._all_runs.hold(self.card.nonce, plan, promised=promised)
+        decision = self._all_runs.hold(self.card.nonce, plan, promised=promised, name=self._name)
         self._check_room(self._all_runs, decision)
 
     def ended(self, why: Ending) -> None:
@@ -420,7 +423,7 @@ def write_site_record(output: Path, result: SiteOutcome) -> None:
 class AggregatorContext(_Party):
     """The aggregator for one round; `kept`: its secrets between rounds, changed in place.
 
-    If `page` is false, the caller draws the page of results.
+    If `page` is false, the caller draws the page of results.  `name`: as in `SiteContext`.
     """
 
     def __init__(
@@ -431,10 +434,11 @@ class AggregatorContext(_Party):
         folder: Path | None = None,
         addresses: bool = False,
         page: bool = True,
+        name: str = "",
     ) -> None:
         super().__init__(config)
         self.addresses = addresses
-        self._page = page
+        self._page, self._name = page, name
         self.lost: frozenset[str] = frozenset()
         self.outcome: Outcome | None = None
         self.kept = {} if kept is None else kept
@@ -459,6 +463,8 @@ class AggregatorContext(_Party):
 
     def publish(self, result: object) -> None:
         if isinstance(result, Outcome):
+            if self._name:
+                result = dataclasses.replace(result, run=self._name)
             self.outcome = result
             if self._folder is not None:
                 from cape.report import write_results

@@ -36,6 +36,7 @@ _JOURNAL: Final = ".cape"
 _PRIVATE: Final = "private"
 _SITE_JSON: Final = "site.json"
 _HOME: Final = ".cape-site"
+BUSY: Final = "a run computes here now; type this again later"
 # States of a run that may still ask for its people's data
 _OPEN: Final = ("asked", "held")
 
@@ -114,7 +115,10 @@ def traces_of(
     states = {run.run: run.state for each in spending.values() for run in each.runs}
     removals, stays = _of_runs(below, states)
     for at in private:
-        removals += _of_private(at, label)
+        if is_locked(at.parent):
+            stays.append(Stays(path=at, why=BUSY))
+        else:
+            removals += _of_private(at, label)
     for at in below:
         removals += _of_notes(at, _names({*own, f"sub-{label}"}))
     for at in dict.fromkeys(filter(None, (store, *(home / "data" for home in homes)))):
@@ -148,7 +152,9 @@ def _of_private(folder: Path, label: str) -> Iterator[Removal]:
         for path in sorted(folder.glob("*.tsv"), key=lambda path: path.name == SUBJECT_TABLE)
         if (kept := _without(path, label, stems, named)) is not None
     }
-    own = [folder / stem for stem in sorted(stems) if (folder / stem).is_dir()]
+    # Never what a damaged table might name
+    own = [folder / stem for stem in sorted(stems) if re.fullmatch(r"sub-[A-Za-z0-9]+", stem)]
+    own = [at for at in own if at.is_dir()]
     if not (tables or own) and (folder / "index.html").exists():
         return
     files_of = sum(1 for at in own for path in at.rglob("*") if path.is_file())
@@ -242,7 +248,7 @@ def _of_runs(below: Sequence[Path], states: Mapping[str, str]) -> tuple[list[Rem
         nonces = [path.name for path in at.iterdir() if path.is_dir()]
         goes_on = [nonce for nonce in nonces if states.get(nonce) in _OPEN]
         if any(is_locked(place) for place in (at.parent, at.parent.parent)):
-            stays.append(Stays(path=at, why="a run computes here now; type this again later"))
+            stays.append(Stays(path=at, why=BUSY))
         elif goes_on:
             do = f"cape ledger close {goes_on[0][:8]} --why TEXT, then type this again"
             stays.append(Stays(path=at, why=f"its run may go on, with this person: {do}"))

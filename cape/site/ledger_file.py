@@ -99,7 +99,7 @@ class LifetimeLedgerFile:
             return decision
 
     def hold(
-        self, nonce: str, plan: Cost, *, earlier: Sequence[Mapping[str, Any]] = ()
+        self, nonce: str, plan: Cost, *, earlier: Sequence[Mapping[str, Any]] = (), name: str = ""
     ) -> Decision:
         """Reserve the plan of a run, once; silent runs yield the room that it needs."""
         self._check_there()
@@ -113,7 +113,7 @@ class LifetimeLedgerFile:
             if decision.word == "lost":
                 raise self._lost(spending, nonce)
             if decision.writes:
-                append(hold_line(nonce, plan, decision.yields, lines))
+                append(hold_line(nonce, plan, decision.yields, lines, name))
             return decision
 
     def charge(
@@ -310,11 +310,13 @@ class LifetimeLedger:
         )
         return self.file.join(run, budget_cost(config))
 
-    def hold(self, nonce: str, plan: Sequence[Event], *, promised: bool) -> Decision:
+    def hold(
+        self, nonce: str, plan: Sequence[Event], *, promised: bool, name: str = ""
+    ) -> Decision:
         """Reserve the plan of a run; `promised`: no site of the roster has seeded noise."""
         if not promised:
             self.file.mark_not_private(nonce)
-        return self.file.hold(nonce, borne(plan))
+        return self.file.hold(nonce, borne(plan), name=name)
 
     def charge(
         self,

@@ -88,13 +88,14 @@ class UnpromisedLine(_Line):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HoldLine(_Line):
-    """A run reserves its plan; the runs in `replaces` yield theirs."""
+    """A run reserves its plan; the runs in `replaces` yield theirs; `name`: as in `RunSpending`."""
 
     kind: Literal["hold"]
     run: str
     mu2: str
     replaces: tuple[str, ...]
     date: str
+    name: str = dataclasses.field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,8 +195,8 @@ def _changed(
         return {line.run: ended}
     lost = {name: replace(runs[name], state="yielded", since=line.date, by=line.run)
             for name in line.replaces}  # fmt: skip
-    plan = sum_up((Cost.parse(line.mu2),))
-    return {**lost, line.run: replace(run, state="held", plan=plan, since=line.date)}
+    plan, name = sum_up((Cost.parse(line.mu2),)), line.name or run.name
+    return {**lost, line.run: replace(run, state="held", plan=plan, since=line.date, name=name)}
 
 
 def run_line(
@@ -224,9 +225,11 @@ def charge_line(run: str, charge: Charge, lines: Sequence[bytes]) -> bytes:
     return _text(ChargeLine(**_place(lines), kind="charge", run=run, **fields))
 
 
-def hold_line(run: str, plan: Cost, replaces: Sequence[str], lines: Sequence[bytes]) -> bytes:
+def hold_line(
+    run: str, plan: Cost, replaces: Sequence[str], lines: Sequence[bytes], name: str = ""
+) -> bytes:
     place = {**_place(lines), "date": today(), "replaces": tuple(replaces)}
-    return _text(HoldLine(**place, kind="hold", run=run, mu2=str(plan)))
+    return _text(HoldLine(**place, kind="hold", run=run, mu2=str(plan), name=name))
 
 
 def end_line(

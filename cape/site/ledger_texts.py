@@ -11,7 +11,7 @@ from cape.privacy.holds import Clock, Decision
 from cape.privacy.spending import RunSpending
 from cape.site.access import Access
 
-# Digits of a run's nonce that people read and type
+# Digits of a run's name that people read and type
 SHOWN_DIGITS = 8
 # Accesses that a text lists one by one
 MAX_LISTED = 10
@@ -62,9 +62,9 @@ def waiting_text(decision: Decision, clock: Clock, ledger: Path) -> str:
     lines = [f"a plan of {mu_text(decision.plan)} does not fit beside what these open runs hold:"]
     for run in decision.waits_for:
         lines.append(
-            f"run {run.run[:SHOWN_DIGITS]} of {owner_text(run.owner)}, since {run.since}: "
+            f"run {run.shown[:SHOWN_DIGITS]} of {owner_text(run.owner)}, since {run.since}: "
             f"{state_text(run, clock)}, holds {mu_text(run.held)}; if it does not go on: "
-            + command("close", run.run[:SHOWN_DIGITS], ledger)
+            + command("close", run.shown[:SHOWN_DIGITS], ledger)
         )
     return "\n".join(lines)
 

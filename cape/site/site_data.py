@@ -33,15 +33,11 @@ if TYPE_CHECKING:
     from cape.site.ledger_file import ListedPerson
 
 
-# Columns that the first line of a notice names
-MAX_TOLD = 4
-
-
 class FileSource:
     """Files of a site, read when first needed; `listing` may pin their ``contents`` (E161).
 
     `maps`: folder of public templates outside `base`.  `strict`: too many failed subjects stop a
-    run (E100), and with `stop_if_most_fail` more than half by one rule; the site's policy must
+    run (E100), and with `stop_if_most_fail` more than half; the site's policy must
     allow both.  `store`: folder of data read by earlier runs.  `min_group`: as in that policy.
     """
 
@@ -177,21 +173,13 @@ class FileSource:
 
     @property
     def notice(self) -> str:
-        """People who count as zeros, and why, for this site's own staff; "" if all pass.
-
-        Of a comparison also the cells that do, column by column; the first line is the summary.
-        """
+        """People who count as zeros, and faults, for this site's own staff; "" without any."""
         from cape.data.issues import in_full
 
         data, counted = self._data(), self.counted
-        columns = [place for finding in data.findings for place in finding.places]
-        if counted.all and not (self.config.question and columns):
+        if counted.all and all(finding.is_remark for finding in data.findings):
             return ""
         head = f"Site {self._site}: {counted.sentence}"
-        if counted.all:
-            more = f"; and {len(columns) - MAX_TOLD} more" * (len(columns) > MAX_TOLD)
-            shown = f"{'; '.join(columns[:MAX_TOLD])}{more}"
-            return f"{head} Cells that are missing or odd: {shown}.\n\n{in_full(data.findings)}\n"
         if not counted.counted:
             head = (
                 f"NOBODY of site {self._site} takes part: all {counted.listed} people that it "
@@ -348,7 +336,7 @@ class ArraySource:
     ) -> Self:
         """Check the arrays (D, T_m) or runs of a site as `load_site` does.
 
-        DataError if nobody passes, or more than half fail by one rule.
+        DataError if nobody passes, or more than half fail.
         """
         from cape.data.pipeline import accepted_site, accepted_subjects, conclude, pass_over_arrays
 

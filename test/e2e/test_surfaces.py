@@ -17,7 +17,7 @@ from cape.report.files import read_rows
 from cape.report.maps import Component
 from support.surfaces import axis, write_study
 
-SETTINGS = {"n_sites": 3, "n_components": 4, "min_timepoints": 30, "accept_low_quality": True}
+SETTINGS = {"n_sites": 3, "n_components": 4, "min_timepoints": 30}
 
 
 def found(z: np.ndarray, maps: np.ndarray) -> float:

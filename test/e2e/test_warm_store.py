@@ -15,8 +15,7 @@ from support.surfaces import axis, parcels, write_cifti, write_owner_files, writ
 pytestmark = pytest.mark.usefixtures("no_pages")
 SITES = ("local0", "local1", "local2")
 COMMON: dict[str, object] = {
-    "epsilon": 8.0, "delta": 1e-5, "n_components": 4, "min_timepoints": 22,
-    "accept_low_quality": True,
+    "epsilon": 300.0, "delta": 1e-5, "n_components": 4, "min_timepoints": 22,
 }  # fmt: skip
 
 

@@ -96,6 +96,7 @@ def arrays(out: Path) -> None:
         for name, n in (("a", 3), ("b", 2), ("c", 2))
     }
     settings: dict[str, object] = {"n_components": 3, "n_rounds": 3, "min_timepoints": 50}
+    settings["accept_low_quality"] = True  # of seven people
     people = {site: [X.T for X in group] for site, group in sites.items()}
     consortium = cape.Consortium(people, truth=common)
     result = consortium.run(epsilon=20.0, delta=1e-5, settings=settings, seed=5)

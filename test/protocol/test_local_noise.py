@@ -15,7 +15,7 @@ from cape.errors import CapeError, CapeWarning, ConfigError, ConsortiumError, Pr
 from cape.protocol.messages import Masked, Released
 from cape.protocol.phases import advance_aggregator
 from cape.simulation import memory as driver
-from cape.simulation.simulate import refused_by_the_shipped_policy
+from cape.simulation.simulate import refused_by_policies
 from cape.site.policy import SitePolicy
 from support import consortium, tiny
 from support.simulation import simulate
@@ -127,7 +127,7 @@ def test_the_folder_of_one_lab_is_simulated_as_it_is(tmp_path, private: bool) ->
     assert stated["n_sites"] == 1
     assert (tmp_path / "out" / "mylab" / "cape-site.json").is_file()
     # Its own sum is no secret in one lab; all else is said as ever.
-    assert "noise" not in refused_by_the_shipped_policy(data, chosen)
+    assert "noise" not in str(refused_by_policies(data, chosen))
 
 
 def test_one_site_alone_needs_all_of_the_noise() -> None:

@@ -294,6 +294,31 @@ def test_three_columns_that_cannot_be_used_end_it(tmp_path, wrong) -> None:
     assert said == ["CAPE-E139"] * 3 + [last]
 
 
+CELLS = (
+    "", "1", "2", "41,5", "1e308", "-1e308", "1e-320", "nan", "inf", "x" * 50, '"', "'", "{0}",
+    "\\", "SZ", "male", "F", "-9", "1.5e6", "\ufdfd", "=1+1", "40", "3000", "3.2e6",
+)  # fmt: skip
+
+
+def test_no_cell_is_an_error_or_a_warning(tmp_path) -> None:
+    """What a site is told is made of cells; an error would tell everybody about one."""
+    rng = np.random.default_rng(1)
+    words = OwnWords.from_mapping(
+        {"tables": ["volumes.tsv"], "variables": {"age": {"times": 1e12}}}
+    )
+    question = config_of(**{**GIVEN, "outcomes": "hippocampus 2500:5500, log(amygdala) 1e-8:3e9"})
+    for n in (1, 9, 10, 40) * 12:
+        tables = Tables(1, n)
+        for name in ("dx", "age", "sex", "icv", "hippocampus", "amygdala"):
+            pool = rng.choice(CELLS, 3)
+            tables.change(name, lambda cell, pool=pool: str(rng.choice(pool)))
+        findings = Findings("b")
+        folder = tables.written(tmp_path)
+        listed = tables.people["participant_id"]
+        read_compared(folder, words, question.question, listed, findings)
+        assert all(finding.private for finding in findings.listing())
+
+
 @pytest.mark.parametrize("column", ["age", "sex", "icv", "hippocampus"])
 def test_an_owner_counts_no_other_column(tmp_path, column) -> None:
     """Who had no number in any column that the owner named fell out of the counts of `public`: one

@@ -157,22 +157,20 @@ def test_3_wide_moved_range(sites, kind, outcomes) -> None:
         assert other.fits == one.fits == "yes"
         near(one, other)
         assert other.se < 1.35 * one.se
-        assert other.sd == pytest.approx(one.sd, rel=0.1)
+        assert other.sd == pytest.approx(one.sd, rel=0.15)
 
 
 @each
 @pytest.mark.parametrize("ends", ["2000:6000", "-6000:14000"])
 def test_3_wide_range_of_one_of_two(sites, kind, ends) -> None:
-    """No look pays for the scale of each outcome: an outcome far from the others has no d."""
+    """One scale for all made the sd of an outcome up to seven times too large."""
     outcomes = OUTCOMES.replace("3000:5000", ends)
     for one, other in zip(
         ask(sites, kind).effects, ask(sites, kind, outcomes=outcomes).effects, strict=True
     ):
         near(one, other)
-        assert other.fits == "yes" or (other.fits == "no d" and other.outcome == "left")
-        if other.fits == "yes":
-            assert other.d_low95 - (other.d - other.d_low95) < one.d
-            assert other.d_high95 + (other.d_high95 - other.d) > one.d
+        assert other.fits == "yes"
+        assert other.sd == pytest.approx(one.sd, rel=0.2)
 
 
 @pytest.mark.parametrize("ends", ["-18:126", "-306:414", "46:118"])
@@ -290,7 +288,7 @@ def test_7_missing_tenth_third_one_group(sites, kind, names, share, only) -> Non
             assert other.observed == pytest.approx(1 - share, abs=0.06)
 
 
-# -- 8: one bad site -----------------------------------------------------------------------------
+# -- 8 is in test_columns.py; whole runs ---------------------------------------------------------
 
 SMALL = {
     "formula": "dx + age", "variables": "dx HC/SZ, age 18:90, sex F/M",
@@ -300,17 +298,6 @@ SMALL = {
 
 def whole_run(sites: Sites, out: Path | None = None, **changed: Any) -> cape.GroupResult:
     return cape.compare_groups(sites, seed=3, out=out, **{**SMALL, **changed})
-
-
-@pytest.mark.parametrize("column", ["left", "dx", "age"])
-def test_8_one_bad_site(column) -> None:
-    """That site is told its column before anything is charged; the owner is told the site."""
-    five = people(40, S=5)
-    kept = [name for name in ("dx", "age", "left") if name != column]
-    with pytest.raises(CapeError, match="site 3") as refused:
-        whole_run({**five, "site 3": {name: five["site 3"][name] for name in kept}})
-    assert refused.value.code == "CAPE-E139"
-    assert column in str(refused.value)
 
 
 # -- 9, 10, 11: roads, settings, remedies, forecast ----------------------------------------------

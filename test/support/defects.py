@@ -75,7 +75,7 @@ def _truncate(files: list[Path]) -> None:
 # ------------------------------------------------------------------------------- images
 
 
-def _edit(
+def edit(
     path: Path,
     *,
     values: Callable[[Values], npt.NDArray[Any]] | None = None,
@@ -99,12 +99,12 @@ def _edit(
 
 def _values(change: Callable[[Values], npt.NDArray[Any]]) -> Callable[[list[Path]], None]:
     """Return a defect that changes the voxels of the first subject."""
-    return lambda files: _edit(files[0], values=change)
+    return lambda files: edit(files[0], values=change)
 
 
 def _header(change: Callable[[Nifti1Image], None]) -> Callable[[list[Path]], None]:
     """Return a defect that changes the header of the first subject."""
-    return lambda files: _edit(files[0], header=change)
+    return lambda files: edit(files[0], header=change)
 
 
 def _shifted(mm: float) -> Callable[[list[Path]], None]:
@@ -178,7 +178,7 @@ def _dummies(values: Values) -> Values:
 
 def _native(files: list[Path]) -> None:
     for path in files[: len(files) // 2 + 1]:
-        _edit(path, values=lambda v: _with(v, _low_x(v, 0.6), 0.0))
+        edit(path, values=lambda v: _with(v, _low_x(v, 0.6), 0.0))
 
 
 def _tr_in_ms(image: Nifti1Image) -> None:

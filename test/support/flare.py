@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -64,8 +65,17 @@ class Calls:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder; those of results without the run's name, the engine's own."""
+    results = folder / "results.json"
+    name = json.loads(results.read_bytes())["run"].encode() if results.is_file() else b""
+
+    def nameless(content: bytes) -> bytes:
+        for length in (32, 16, 8) if name else ():  # as files, methods and pages show it
+            content = content.replace(name[:length], b"0" * length)
+        return content
+
     return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
+        path.relative_to(folder).as_posix(): nameless(path.read_bytes())
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.component_order import apply_order, arrange
-from cape.algorithms.estimators import Data
+from cape.algorithms.estimators import Array, Data
 from cape.algorithms.spatial import sparseness, spatial_ica
 from cape.computations.ica.model import FinalState
 from cape.protocol.model import Model, joined
@@ -43,7 +43,7 @@ def site_outcome(
         verdicts=() if end.verdict is None else end.verdict.ordered(end.order).components,
         fingerprint=own_fingerprint(site, model),
         names=component_names(len(end.unmixing)),
-        time_courses=_time_courses(site, model, end),
+        time_courses=_time_courses(site, model, apply_order(end.order, end.unmixing @ end.V.T, 0)),
         ledger=site.ledger or empty_ledger(site.config),
         A=apply_order(end.order, end.maps(site.config, model), 1),
         space=joined(model).space,
@@ -53,9 +53,8 @@ def site_outcome(
     )
 
 
-def _time_courses(site: Site, model: Model, end: FinalState) -> Iterator[tuple[str, Data]]:
-    """Yield (label, S_m (k, T_m)) = W_total X_m of every subject, in final order and sign."""
-    rows = apply_order(end.order, end.unmixing @ end.V.T, 0)
+def _time_courses(site: Site, model: Model, rows: Array) -> Iterator[tuple[str, Data]]:
+    """Yield (label, S_m (k, T_m)) of every subject; `rows` (k, d): W_total in the basis."""
     roster = joined(model)
     stacks = prepared(site, roster.space)
     for array, labels in zip(stacks.arrays, stacks.labels, strict=True):

@@ -68,6 +68,7 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
         folder=request.transfer,
         addresses=request.addresses,
         page=request.page,
+        name=request.run,
     )
     state, envelope, ended = advance_aggregator(state, inbox, context)
     if not ended:

@@ -24,7 +24,15 @@ from cape.engines.coinstac.documents import (
     inline,
     offload,
 )
-from cape.errors import CapeError, DataError, MessageError, ReportedError, StoppedError, public_text
+from cape.errors import (
+    CATALOGUE,
+    CapeError,
+    DataError,
+    MessageError,
+    ReportedError,
+    StoppedError,
+    public_text,
+)
 from cape.protocol import wire
 from cape.site.files import folder_lock, why, write_atomically
 from cape.site.places import SitePlaces
@@ -48,7 +56,7 @@ def run(
     """
     request = EngineRequest.of(role, document)
     if role == "local" and request.cache is not None and set(request.input) == {ENDED}:
-        handle_end(request.output, request.input[ENDED])
+        handle_end(request.output, request.input[ENDED], request.party)
         from cape.engines.coinstac.site import leave_run
 
         leave_run(request.party, request.base, request.output, places)
@@ -123,7 +131,7 @@ def write_error(output: Path, err: Exception) -> None:
 # A message with this key alone ends a run; its value is the public text of the error.
 ENDED: Final = "ended"
 ENDED_TEXT: Final = re.compile(r"CAPE-E\d{3} .{1,1000}")
-WHOSE: Final = "The aggregator ended the run with this; nothing at this site is the reason."
+WHOSE: Final = "The aggregator ended the run with this"
 
 
 def play(role: str, document: Mapping[str, Any], places: SitePlaces) -> bytes:
@@ -150,10 +158,12 @@ def end_message(err: BaseException) -> dict[str, str]:
     return {ENDED: " ".join(public_text(err).split())[:1000]}
 
 
-def handle_end(output: Path, text: object) -> None:
+def handle_end(output: Path, text: object, site: str) -> None:
     """Log why the aggregator ended the run, and write it before the site's own error text.
 
-    MessageError if it is no public text: no other text of a peer is shown to people.
+    That nothing at this site is the reason is known only where the text names one other site and
+    this one has no error of its own.  MessageError if it is no public text: no other text of a peer
+    is shown to people.
     """
     if not (isinstance(text, str) and ENDED_TEXT.fullmatch(text) and text.isprintable()):
         raise MessageError("E202", problem="the end of a run has a public text")
@@ -163,7 +173,10 @@ def handle_end(output: Path, text: object) -> None:
     path = output / "site-error.txt"
     own = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     if not own.startswith(text):
-        words = f"{WHOSE}\n\nBefore:\n{own}" if own else WHOSE
+        of_one = "{site}" in CATALOGUE.get(text[len("CAPE-") :].split()[0], "")
+        is_here = own or not of_one or re.search(rf"(?<![\w.-]){re.escape(site)}(?![\w-])", text)
+        whose = f"{WHOSE}." if is_here else f"{WHOSE}; nothing at this site is the reason."
+        words = f"{whose}\n\nBefore:\n{own}" if own else whose
         write_error(output, ReportedError(text, words))
 
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cape.errors import (
     CapeError,
@@ -232,6 +232,10 @@ def engine_answer(
 # -- what the engine hands over, and what it may get back -----------------------------------------
 
 
+# An engine's name of a run
+RUN_NAME: Final = re.compile(r"[0-9a-f]{32}")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineState:
     """The fields of the engine's state that are read; the engine sends more."""
@@ -246,6 +250,7 @@ class EngineState:
     # Aggregator: whether the engine gives each site its own parts of a broadcast (`for_site`)
     addresses: bool = False
     page: bool = True  # whether the party draws its page of results
+    run: Any = ""  # the engine's name of the run, by which people find it; not every engine has one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -273,6 +278,7 @@ class EngineRequest:
     iteration: int
     addresses: bool = False
     page: bool = True
+    run: str = ""  # 32 hex digits, or empty
 
     @classmethod
     def of(cls, role: str, document: Mapping[str, Any]) -> EngineRequest:
@@ -304,6 +310,7 @@ class EngineRequest:
             iteration=state.iteration,
             addresses=state.addresses,
             page=state.page,
+            run=str(state.run) if RUN_NAME.fullmatch(str(state.run)) else "",
         )
 
     @property

@@ -27,6 +27,7 @@ from cape.engines.coinstac.documents import (
 from cape.errors import CapeError, ConfigError, StateLostError, StoppedError
 from cape.protocol import wire
 from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
+from cape.protocol.ports import Source
 from cape.settings.config import PRODUCT, Config
 from cape.site.context import RUN_SECRET, SiteContext
 from cape.site.files import write_atomically
@@ -119,10 +120,15 @@ def _join(
         question=access.question,
     )
     store.write_join(record)
-    if notice := source.notice:
-        # Not to stderr, which the engine shows to all parties.
-        write_atomically(request.output / NOTICE_FILE, notice.encode("utf-8", "replace"))
+    write_notice(request.output, source)
     return _answered(store, state, envelope, digest), context
+
+
+def write_notice(output: Path, source: Source) -> None:
+    """Write what a site's own people are told; not to stderr, which the engine shows to all."""
+    if notice := getattr(source, "notice", ""):
+        output.mkdir(parents=True, exist_ok=True)
+        write_atomically(output / NOTICE_FILE, notice.encode("utf-8", "replace"))
 
 
 def _next_round(
@@ -307,6 +313,7 @@ def _context(
         open_source=open_source,
         store=store,
         owner=request.owner,
+        name=request.run,
         open_keys=None if of_run else open_keys,
         all_runs=all_runs,
         access_id=access.access_id,

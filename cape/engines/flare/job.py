@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cape.computations import configured
-from cape.engines.flare.rounds import RUN_NAME
+from cape.engines.coinstac.documents import RUN_NAME
 from cape.errors import ConfigError, MessageError, own_words
 from cape.frozen import dataclass
 from cape.protocol import wire

@@ -30,7 +30,7 @@ from typing import Any
 from cape.computations import configured
 from cape.engines.coinstac.computation import ENDED, end_message, handle_end, write_error
 from cape.engines.coinstac.computation import run as border
-from cape.engines.coinstac.documents import FILE_NAME, for_site, inline, is_addressed
+from cape.engines.coinstac.documents import FILE_NAME, RUN_NAME, for_site, inline, is_addressed
 from cape.engines.coinstac.site import SITE_INPUTS, leave_run
 from cape.engines.flare.site_file import SiteFile
 from cape.errors import CapeError, ConsortiumError, MessageError, ReportedError, public_text
@@ -41,7 +41,6 @@ from cape.protocol.messages import Progress
 from cape.site.files import folder_lock, overwrite
 from cape.site.places import SitePlaces
 
-RUN_NAME = re.compile(r"[0-9a-f]{32}")
 # A part of a result file's path: one name, not hidden
 FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 # Calls per question: on the second call a late answer is in the journal.
@@ -88,7 +87,7 @@ class SiteRounds:
     """
 
     def __init__(self, site: str, open_own: Callable[[], SiteFile], operator: SitePlaces) -> None:
-        self._site, self._open_own, self._operator = site, open_own, operator
+        self.site, self._open_own, self._operator = site, open_own, operator
         # A repeated question waits for the first.
         self._one_at_a_time = threading.Lock()
         self._begun: set[str] = set()  # runs of this job
@@ -109,7 +108,7 @@ class SiteRounds:
             with suppress(CapeError, OSError):  # the reserve stays until it expires or is closed
                 own = self._open_own()
                 output = home_of_run(Path(own.runs), run) / "output"
-                leave_run(self._site, Path(own.data), output, own.places(self._operator))
+                leave_run(self.site, Path(own.data), output, own.places(self._operator))
 
     def _caught(self, action: Callable[[], dict[str, Any]]) -> bytes:
         try:
@@ -130,7 +129,7 @@ class SiteRounds:
         home = self._home(own, question.run)
         self._begun.add(question.run)
         try:
-            with folder_lock(home, f"site {self._site}"):
+            with folder_lock(home, f"site {self.site}"):
                 return self._exchange(question, owner, own, home)
         except Exception as err:
             # `run` wrote its own errors down; this one may come from the files around it.
@@ -141,7 +140,7 @@ class SiteRounds:
         self, question: Question, owner: str, own: SiteFile, home: Path
     ) -> dict[str, Any]:
         if set(question.input) == {ENDED}:
-            handle_end(home / "output", question.input[ENDED])
+            handle_end(home / "output", question.input[ENDED], self.site)
             return {ENDED: "read"}
         # The cache from before the last answer, also if that was lost: the journal has it.
         earlier = _cache_of(home, question.iteration - 1)
@@ -151,13 +150,14 @@ class SiteRounds:
             # `run` has its own count and refuses a wrong number.
             "cache": wire.loads(earlier.read_bytes(), MAX_CACHE) if is_later else {},
             "state": {
-                "clientId": self._site,
+                "clientId": self.site,
                 "baseDirectory": own.data,
                 "outputDirectory": str(home / "output"),
                 "cacheDirectory": str(home / "working"),
                 "transferDirectory": str(home / "transfer"),
                 "iteration": question.iteration,
                 "owner": owner,
+                "run": question.run,
             },
         }
         answer = border("local", document, own.places(self._operator))
@@ -317,6 +317,7 @@ class AggregatorRounds:
                 "transferDirectory": str(self.results),
                 "iteration": number,
                 "addresses": self._addresses,
+                "run": self._run,
             },
         }
         answer = border(

@@ -125,10 +125,11 @@ def answer(message: dict[str, Any], data_dir: str, output_dir: str) -> dict[str,
     if not message:
         _SITES[output_dir] = site = _Site()
         return {"nonce": site.nonce}
-    if set(message) == {ENDED}:
-        handle_end(Path(output_dir), message[ENDED])
-        return {"answer": ""}
     known = _SITES.get(output_dir)
+    if set(message) == {ENDED}:
+        name = known.rounds.site if known and known.rounds else ""
+        handle_end(Path(output_dir), message[ENDED], name)
+        return {"answer": ""}
     if known is None:  # the process was restarted, and its secrets are lost
         raise RuntimeError(public_text(MessageError("E202", problem=LOST)))
     data, home = Path(data_dir).resolve(), home_of_run(known.runs, message.get("run"))

@@ -1,7 +1,7 @@
 """A study of two groups in images, with known differences in connectivity.
 
 Correlations between networks differ from person to person; every third one is lower in patients, by
-one of `EFFECTS`.  Age, sex and motion change connectivity, and patients are older and move more:
+one of `PLANTED`.  Age, sex and motion change connectivity, and patients are older and move more:
 a comparison without adjustment finds too many differences.
 """
 
@@ -21,7 +21,7 @@ from cape.settings.measures import edge_names
 MEAN, SD_OF_EDGES, SD_OF_PEOPLE = 0.25, 0.1, 0.1
 # Patients minus controls in every third edge, in turn: d near .8, .8, .5 and .2, as courses of 100
 # volumes on templates have an sd of .22 over people
-EFFECTS: Final = (-0.18, -0.18, -0.12, -0.04)
+PLANTED: Final = (-0.18, -0.18, -0.12, -0.04)
 # Slopes of age, sex and motion, rms over edges, per unit below
 SLOPES: Final = (0.02, 0.02, 0.05)
 # (age - 54) / 18 years, (motion - .25 mm) / .125 mm
@@ -85,7 +85,7 @@ def draw_two_groups(networks: tuple[str, ...], owners: tuple[int, ...], seed: in
     x = np.stack([(age - AGE[0]) / AGE[1], 2 * female - 1, (fd - FD[0]) / FD[1]], axis=1)
     slopes = np.array(SLOPES)[:, None] * rng.standard_normal((3, q))
     effect = np.zeros(q)
-    effect[::3] = np.resize(EFFECTS, len(effect[::3]))
+    effect[::3] = np.resize(PLANTED, len(effect[::3]))
     z = MEAN + SD_OF_EDGES * rng.standard_normal(q) + SD_OF_PEOPLE * rng.standard_normal((M, q))
     z += np.outer(side, effect) + x @ slopes
     return TwoGroups(

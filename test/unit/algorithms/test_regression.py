@@ -252,6 +252,12 @@ def test_the_octave_of_an_outcome_is_found(octave: float) -> None:
     found, sd = population.careful_octave(shares, 1e-3)
     assert found == pytest.approx(octave, abs=0.15)
     assert sd < 0.2
+    # Beside others the most likely place, and theirs where noise hides it
+    others = np.roll(shares, -int(octave))
+    several = np.array([shares, others, others, others])
+    assert population.octaves(several, 1e-3) == pytest.approx([octave, 0, 0, 0], abs=0.15)
+    several[0] = 0.0
+    assert population.octaves(several, 0.2) == pytest.approx([0.0] * 4, abs=0.7)
 
 
 @pytest.mark.parametrize("size", [0.0, 0.5, 0.8])

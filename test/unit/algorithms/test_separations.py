@@ -5,6 +5,8 @@ Belongs to `cape/algorithms/spatial.py`.
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
@@ -213,6 +215,23 @@ def test_scale_and_level_of_a_subject_do_not_matter() -> None:
     answer = one.query(one.start(12)).answer
     centred = stack(2) - stack(2).mean(axis=2, keepdims=True)
     assert np.allclose(answer(centred), answer(1000.0 * centred), atol=1e-5)
+
+
+@pytest.mark.parametrize(("K", "gain"), [(20, 0.0), (21, 0.05)])
+def test_the_ridge_of_many_templates_helps_where_volumes_are_few(K: int, gain: float) -> None:
+    """Nothing changes up to 20 templates."""
+    rng = np.random.default_rng(4)
+    own = np.linalg.qr(rng.standard_normal((60, K)))[0]
+    data = own @ rng.standard_normal((K, K + 4)) + 0.2 * rng.standard_normal((60, K + 4))
+    near = own + 0.05 * rng.standard_normal(own.shape)
+
+    def likeness(share: float) -> float:
+        with mock.patch.object(templates, "RIDGE_OF_MANY", share):
+            maps = templates.regressed(data[None], near)[0]
+        return float(np.mean(np.abs(np.sum(maps * own, axis=0))))
+
+    more = likeness(templates.RIDGE_OF_MANY) - likeness(templates.RIDGE)
+    assert more > gain if gain else more == 0.0
 
 
 def test_without_data_the_maps_are_the_centre_and_noise_is_shrunk_away() -> None:

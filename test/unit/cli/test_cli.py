@@ -92,7 +92,7 @@ class FakeSimulator:
 def simulator(monkeypatch: pytest.MonkeyPatch) -> FakeSimulator:
     fake = FakeSimulator()
     monkeypatch.setattr("cape.python.api.simulate_folder", fake)
-    monkeypatch.setattr("cape.simulation.simulate.refused_by_the_shipped_policy", lambda *_: "")
+    monkeypatch.setattr("cape.simulation.simulate.refused_by_policies", lambda *_: ())
     return fake
 
 
@@ -170,8 +170,7 @@ def test_no_budget_is_an_error_that_names_its_option(
     words = ["simulate", str(tmp_path / "s"), "--out", str(tmp_path / "o")]
     assert cli.main(words) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "CAPE-E013 setting 'epsilon' is required; the owner chooses it.",
-        "Type: --epsilon VALUE",
+        "CAPE-E013 setting 'epsilon' is required; the owner chooses it. Type: --epsilon VALUE"
     ]
     assert cli.main([*words, "--epsilon", "8", "--delta", "2", "--json"]) == 2
     said = json.loads(capsys.readouterr().out)

@@ -15,7 +15,7 @@ from cape.cli import main
 from cape.cli.commands import COMMANDS
 
 PAGE = (Path(__file__).parents[3] / "docs/json.md").read_text(encoding="utf-8")
-RUN = "--epsilon 8 --delta 1e-5 --set n_rounds=1 --set accept_low_quality=true"
+RUN = "--epsilon 300 --delta 1e-5 --set n_rounds=1"
 
 
 def promised(row: str) -> set[str]:

@@ -159,7 +159,8 @@ def frames(columns: int, words: list[str], without: Path) -> list[str]:
 def test_every_line_of_a_live_run_has_its_bar_and_the_time_left(tmp_path, columns):
     """It was 114 columns wide, so its end, the time left, was cut in most terminals."""
     write_consortium(
-        tmp_path / "s", Request(site_sizes=(14, 13, 13), n_timepoints=150, n_networks=2)
+        tmp_path / "s",
+        Request(preset="paper", site_sizes=(14, 13, 13), n_timepoints=150, n_networks=2),
     )
     words = f"simulate {tmp_path / 's'} --out {tmp_path / 'out'} --epsilon 8 --delta 1e-5"
     seen = frames(columns, [*words.split(), "--set", "n_rounds=20"], tmp_path / "without")

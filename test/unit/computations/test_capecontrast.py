@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -152,17 +153,27 @@ def test_stages_of_a_pattern_share_the_budget() -> None:
 
 
 def test_the_plan_of_halves_is_that_of_the_run_however_they_are_drawn() -> None:
-    """Of odd cells a coin decides: a plan that counted people would not fit the halves."""
+    """Of odd cells a coin decides: a plan that counted people would not fit the halves.
+
+    Each budget is the one at which looks begin to fit: counts of a half would go either way.
+    """
+    entries = sites(*[(3, 4), (5, 2), (7, 7)] * 4)
     for changed in ({}, {"formula": "dx"}, {"site_effects": "random"}):
-        config = config_of(test="pattern", **changed)
-        entries = sites(*[(3, 4), (5, 2), (7, 7)] * 4)
-        planned = stages(config, entries)
-        for stage in planned:
-            for seed in ("ab12", "cd34"):
+        low, high = 0.1, 60.0
+        for _ in range(16):
+            middle = float(np.sqrt(low * high))
+            asked = [stages(config_of(test="pattern", epsilon=e, **changed), entries)[-1]
+                     for e in (low, middle)]  # fmt: skip
+            names = [[one.name for one in stage.releases] for stage in asked]
+            low, high = (middle, high) if names[0] == names[1] else (low, middle)
+        for epsilon, i in product((0.1, low, high, 60.0), range(16)):
+            config = config_of(test="pattern", epsilon=epsilon, **changed)
+            planned = stages(config, entries)
+            for stage in planned:
                 given = None
                 if stage.phase != "design" and planned[0].phase == "design":
                     given = regression_of(config, entries, "design").start(0)
-                asked = regression_of(config, entries, stage.phase, seed, given)
+                asked = regression_of(config, entries, stage.phase, f"seed {i}", given)
                 assert asked.schedule(0) == stage.releases
 
 
@@ -194,6 +205,20 @@ def test_levels_groups_and_outcomes_that_are_nowhere_are_named() -> None:
         check_people(config, sites((4, 5), lacks=("hippocampus",)))
     with pytest.raises(ConfigError, match="no site has all outcomes"):
         check_people(config_of(test="pattern"), sites((4, 5), (4, 4), lacks=("score",)))
+
+
+def test_a_pattern_whose_halves_may_lack_a_level_is_refused_in_join() -> None:
+    """Such a half was found after it was charged: a pattern of nothing, or an answer of nothing."""
+    people, of_sites = config_of(test="pattern"), config_of(test="pattern", site_effects="random")
+    for counts in ([(9, 1)] * 9, [(9, 0), (1, 9)]):
+        with pytest.raises(ConfigError, match=r"E150 half .* lack a level of dx .* test = each"):
+            check_people(people, sites(*counts))
+    check_people(people, sites((9, 1), (2, 2)))
+    one = [(9, 9), *[(9, 0)] * 7]
+    with pytest.raises(ConfigError, match="set site_effects = fixed, or test = each"):
+        check_people(of_sites, sites(*one))
+    check_people(people, sites(*one))
+    check_people(of_sites, sites((9, 9), (9, 9), *one[2:]))
 
 
 def test_a_level_of_few_people_is_not_said_and_they_are_not_asked() -> None:

@@ -21,7 +21,7 @@ from cape.report.maps import Component
 from cape.settings.resolved import resolve
 from cape.simulation import simulate as simulation
 from cape.simulation.run_loop import read_setup
-from cape.simulation.simulate import networks_of, refused_by_the_shipped_policy
+from cape.simulation.simulate import networks_of, refused_by_policies
 from cape.site.site_data import FileSource
 from cape.space.feature_space import FeatureSpace
 from support import consortium as helper
@@ -97,7 +97,14 @@ def test_a_planted_difference_between_images_is_found_by_maps_that_are_named(
     estimates = [float(row["estimate"]) for row in rows]
     assert int(np.argmin(estimates)) == 0
     assert estimates[0] < -0.08
-    assert "counts of dx" in refused_by_the_shipped_policy(study, settings, maps)
+    (refusal,) = refused_by_policies(study, settings, maps)
+    assert refusal.endswith("of its own: the counts of dx are not in public_counts")
+    own = sorted(study.glob("*/"))[0] / "site-policy.toml"
+    own.write_text('public_counts = ["dx"]\n')
+    by_own, others = refused_by_policies(study, settings, maps)
+    own.unlink()
+    assert by_own.startswith(f"{own.parent.name}, by its own site-policy.toml: max_run = 8 at")
+    assert own.parent.name not in others
 
 
 def test_who_has_no_outcome_is_told_to_the_site_and_read_again_alike(study, tmp_path) -> None:

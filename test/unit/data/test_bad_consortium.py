@@ -35,7 +35,7 @@ CANARY = "zebra"
 SITES = ("local0", "local1", "local2")
 D, T, R = 12, 40, 3
 SETTINGS: dict[str, object] = {
-    "epsilon": 8.0, "delta": 1e-5, "feature_space": "matrix", "n_components": R,
+    "epsilon": 100.0, "delta": 1e-5, "feature_space": "matrix", "n_components": R,
     "min_timepoints": 30, "n_rounds": 2, "standardize": "demean",
 }  # fmt: skip
 MIXING = np.random.default_rng(1).standard_normal((D, R))
@@ -69,7 +69,7 @@ def refused(folder: Path, code: str, *parts: str, **changes: object) -> CapeErro
     """Run a simulation that must stop with `code`, having spent and changed nothing."""
     before, out = contents(folder), folder.parent / "out"
     lines: list[object] = []
-    settings = {"accept_low_quality": True, **SETTINGS, **changes}
+    settings = {**SETTINGS, **changes}
     with pytest.raises(CapeError) as caught:
         simulate(folder, out=out, settings=settings, on_progress=lines.append)
     assert caught.value.code == f"CAPE-{code}", str(caught.value)
@@ -124,9 +124,8 @@ def finished(tmp_path_factory) -> Path:
     wild = matrix(10) * 1e6
     wild[3] *= 1e4
     np.save(folder / "local1" / f"sub-{CANARY}10.npy", wild)
-    settings = {**SETTINGS, "accept_low_quality": True}
     shown = SitePolicy.of_simulation()  # no page for the sites: the consortium's is looked at
-    return simulate(folder, out=folder.parent / "out", settings=settings, policy=shown)
+    return simulate(folder, out=folder.parent / "out", settings=SETTINGS, policy=shown)
 
 
 def test_a_person_at_two_sites_cannot_be_seen_and_the_report_says_what_it_costs(finished):
@@ -233,7 +232,7 @@ def test_more_components_than_directions_of_the_basis_are_refused(tmp_path):
     [
         ({"delta": 0.09}, "E011", ("delta=0.09", "less than 1/12")),
         (
-            {"epsilon": 0.01, "n_rounds": 40, "accept_low_quality": False}, "E150",
+            {"epsilon": 0.01, "n_rounds": 40}, "E150",
             ("No: G is ", "at least", "subjects: at least ", "accept_low_quality"),
         ),
     ],
@@ -261,15 +260,14 @@ def test_the_handshake_of_validate_is_that_of_a_run(tmp_path):
     )
     for settings, prepare in changes:
         prepare()
-        of_three = {"n_sites": 3, "accept_low_quality": True}
-        asked = read_settings(None, {**SETTINGS, **of_three, **settings})
+        run_settings = {**SETTINGS, "n_sites": 3, **settings}
+        asked = read_settings(None, run_settings)
         checks = tuple(
             check_site(base, {}, asked, site=site, policy=SitePolicy.of_simulation())
             for site, base in site_folders(folder).items()
         )
         errors = [f for c in checks for f in c.findings if f.severity == "E"]
         errors += handshake(checks, asked)
-        run_settings = {**SETTINGS, **of_three, **settings}
         with pytest.raises(CapeError) as caught:
             simulate(folder, out=tmp_path / "out", settings=run_settings)
         assert caught.value.code in [finding.code for finding in errors]

@@ -19,6 +19,7 @@ from cape.counting import CountedPeople, counted_together
 from cape.data.issues import LEAST_OF_A_SITE, Findings, IssueCode
 from cape.errors import DataError, SubjectsWarning
 from cape.report import files
+from cape.simulation.run_loop import read_setup
 from support.simulation import simulate
 
 OF_PEOPLE = [code for code in IssueCode if code.severity == "X"]
@@ -61,13 +62,24 @@ def test_half_of_the_people_or_very_few_stop_nothing() -> None:
     half.stop_if_most_fail({f"p{m}" for m in range(30, 60)}, 60)
     few = failing(IssueCode.TIME_SHORT, LEAST_OF_A_SITE - 1)
     few.stop_if_most_fail((), LEAST_OF_A_SITE - 1)
-    two_rules = failing(IssueCode.TIME_SHORT, 20)
-    for m in range(20, 40):
-        two_rules.add(IssueCode.NO_SIGNAL, person=f"p{m}")
-    two_rules.stop_if_most_fail((), 60)
     assert not half.blocked
     assert not few.blocked
-    assert not two_rules.blocked
+
+
+def test_a_site_is_told_the_fewest_rules_that_explain_it_and_the_first_of_equals() -> None:
+    """A line for each cause: what follows from it (too short, as it is transposed) is not told."""
+    two_rules = failing(IssueCode.TIME_SHORT, 20)
+    for m in range(20, 40):
+        two_rules.add(IssueCode.NO_SIGNAL, f"p{m}", person=f"p{m}")
+        two_rules.add(IssueCode.COVERAGE_PART, f"p{m}", least=80)
+    two_rules.stop_if_most_fail({f"p{m}" for m in range(40, 60)}, 60)
+    assert [f.code for f in two_rules.listing()] == ["CAPE-E127"]  # 20 of 60 may still fail
+    one_cause = failing(IssueCode.TIME_SHORT, 40)
+    for m in range(40):
+        one_cause.add(IssueCode.TRANSPOSED, f"p{m}", person=f"p{m}", n_features=9)
+    one_cause.stop_if_most_fail({f"p{m}" for m in range(40, 60)}, 60)
+    (told,) = one_cause.listing()
+    assert told.private.startswith("CAPE-E143 A matrix seems to be transposed (40 of 60 people")
 
 
 def test_who_passes_by_other_runs_is_not_counted() -> None:
@@ -128,8 +140,14 @@ def folder_of(place: Path, short: int) -> Path:
 @pytest.mark.parametrize("through", ["memory", "wire"])
 def test_a_simulation_says_it_before_and_after(tmp_path: Path, through: str) -> None:
     place = folder_of(tmp_path / "sites", 4)
-    with pytest.warns(SubjectsWarning, match="Site a: 6 of 10 people count"):
+    with pytest.warns(SubjectsWarning) as told:
         simulate(place, out=tmp_path / "out", through=through, seed=3)
+    # The user is the site: who counts, and a line for each finding, not for each file
+    said = read_setup(tmp_path / "out").notices
+    assert said["a"][0].startswith("Site a: 6 of 10 people count (4: ")
+    assert said["a"][1].startswith("Site a: CAPE-W129 A subject has too few time points. 4 times: ")
+    assert [str(one.message) for one in told if one.category is SubjectsWarning] == [*said["a"]]
+    assert set(said) == {"a"}
     stored = files.read_json(tmp_path / "out" / "consortium" / "results.json")["counted"]
     assert (stored["counted"], stored["listed"]) == (26, 30)
     assert "26 of 30 people count" in (tmp_path / "out" / "consortium" / "index.html").read_text()

@@ -115,17 +115,6 @@ def test_who_adds_only_zeros_to_a_comparison_is_told_with_the_reason(tmp_path) -
     assert said.sentence.startswith("1 of 6 people count (2: too short; 1: ")
 
 
-def test_nobody_moves_when_another_row_changes(tmp_path) -> None:
-    """What is read of a person hangs on that person's row alone."""
-    whole, _ = read(tmp_path)
-    changed, _ = read(tmp_path, TABLE.replace("95\tcontrol", "n/a\tnobody knows"))
-    others = [0, 2, 3]
-    for name in ("dx", "age", "sex"):
-        np.testing.assert_array_equal(whole.codes[name][others], changed.codes[name][others])
-    assert np.isnan(changed.codes["dx"][1])
-    assert whole.digest != changed.digest
-
-
 def test_columns_stand_where_the_site_has_them(tmp_path) -> None:
     (tmp_path / "phenotype").mkdir()
     ages = "participant_id\tage\tage2\nsub-01\t90\t1\nsub-02\t18\t1\n"
@@ -162,29 +151,6 @@ def test_a_row_that_cannot_be_read_keeps_its_public_cell(tmp_path, row) -> None:
     assert np.isnan(people.codes["sex"][1])
     assert not findings.blocked
     assert "sex: 1 of 3, such as sub-02" in said(findings)
-
-
-@pytest.mark.parametrize(
-    ("cell", "other", "lost"),
-    [
-        (b"\t95\tcontrol\tm\t", b"\t95\tcontrol\tm\t\xff", ()),
-        (b"\t95\tcontrol\tm\t", b"\t95\tcontrol\tm\t" + 200_000 * b"y", ()),
-        (b"\t95\tcontrol\tm\t", b"\t\xff\tcontrol\tm\t", ("age",)),
-        (b"\t95\tcontrol\tm\t", b"\t95\t\xff\tm\t", ("dx",)),
-        (b"\t95\tcontrol\tm\t", b"\t95\tcontrol\t\0\t", ("sex",)),
-        (b"\t95\tcontrol\tm\t", b'\t"95\tcontrol\tm\t', ()),
-        (b"\t95\tcontrol\tm\t", b'\t95\tcontrol\tm\t"' + 200_000 * b"y", ()),
-    ],
-)
-def test_a_cell_decides_nothing_but_its_own_column(tmp_path, cell, other, lost) -> None:
-    """The number of people of a group moved by a byte of somebody's note."""
-    whole, _ = read(tmp_path)
-    people, findings = read(tmp_path, TABLE.encode().replace(cell, other))
-    for name in ("dx", "age", "sex"):
-        expected = whole.codes[name].copy()
-        expected[1] = np.nan if name in lost else expected[1]
-        np.testing.assert_array_equal(people.codes[name], expected)
-    assert not findings.blocked
 
 
 def test_rows_of_sessions_must_say_the_same_of_what_is_asked(tmp_path) -> None:

@@ -19,7 +19,7 @@ from support import consortium as helper
 SETTINGS = {
     "computation": "capedjica", "epsilon": 8.0, "delta": 1e-5, "mask": "MNI152-10mm",
     "n_components": 3, "n_basis": 30,
-    "min_sites": 2, "n_sites": 2, "tr": 2.0, "standardize": "demean", "accept_low_quality": True,
+    "min_sites": 2, "n_sites": 2, "tr": 2.0, "standardize": "demean",
 }  # fmt: skip
 MANY = 12
 

@@ -6,20 +6,14 @@ With half of the people turned 17 of 18 maps were called likely networks, and 12
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pytest
 from scipy import ndimage
 
-from cape.computations import load
 from cape.data import orientation
 from cape.data.space import Grid, grid_of, mask_space
-from cape.errors import DataError
-from cape.planning.validate import validate
 from cape.settings.config import Config
-from cape.site.site_data import FileSource
 
 TURNS = {"front to back": (1,), "upside down": (2,), "front to back and upside down": (1, 2)}
 
@@ -83,36 +77,3 @@ def test_what_is_no_brain_or_no_number_tells_nothing() -> None:
     ball.inside[8:13, 10:15, 8:13] = True
     mean, affine = mean_image(4.0, "T1", seed=8)
     assert orientation.way_turned(mean[:, ::-1], affine, ball) == ""
-
-
-def write_site(folder: Path, turned: int, n: int = 6) -> Path:
-    folder.mkdir(parents=True)
-    mask = grid(10)
-    for m in range(n):
-        rng = np.random.default_rng(m)
-        volume = 900.0 + 10.0 * rng.standard_normal((*mask.shape, 40))
-        volume *= mask.inside[..., None]
-        if m < turned:
-            volume = volume[:, ::-1]
-        image = nib.Nifti1Image(volume.astype(np.float32), mask.affine)
-        image.set_sform(mask.affine, code=4)
-        image.header.set_zooms((10.0, 10.0, 10.0, 2.0))
-        image.header.set_xyzt_units("mm", "sec")
-        nib.save(image, folder / f"sub-{m:02d}.nii")
-    return folder
-
-
-SETTINGS = {"mask": "MNI152-10mm", "n_components": 3, "min_timepoints": 20}
-
-
-def test_a_site_is_told_of_turned_people_and_one_of_turned_people_stops(tmp_path: Path) -> None:
-    few, most = write_site(tmp_path / "few", 1), write_site(tmp_path / "most", 5)
-    (told,) = (f for f in validate(few, settings=SETTINGS) if f.code.endswith("121"))
-    assert "sub-00: front to back" in told.private
-    assert "left and right" in told.private
-    config = load("capegica").config.from_input({**SETTINGS, "epsilon": 9.0, "delta": 1e-5})
-    source = FileSource(few, {}, config, "few")
-    assert source.notice.startswith("Site few: 5 of 6 people count (1: an image is turned")
-    with pytest.raises(DataError, match="CAPE-E100 The data of site most did not pass") as stopped:
-        FileSource(most, {}, config, "most").counted  # noqa: B018 - reads the data
-    assert "5 of 6 people of this site fail by this rule" in stopped.value.detail

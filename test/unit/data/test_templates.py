@@ -5,13 +5,16 @@ Belongs to `cape/data/templates.py`.
 
 from __future__ import annotations
 
+import re
+
 import nibabel as nib
 import numpy as np
 import pytest
 
 from cape.data import templates
 from cape.data.templates import with_templates
-from cape.errors import DataError
+from cape.errors import ConfigError, DataError
+from cape.planning.public_maps import networks_of
 from cape.protocol.messages import FeatureSpace
 
 AFFINE = np.diag([8.0, 8.0, 8.0, 1.0])
@@ -110,7 +113,7 @@ def test_an_image_of_templates_is_measured_before_it_is_unpacked(tmp_path) -> No
             with_templates(SPACE, tmp_path, site="B")
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert "at most" in caught.value.detail or "grid differs" in caught.value.detail
+        assert re.search("at most|as wide as no head", caught.value.detail)
         assert peak < 2**23, (shape, peak)  # positions in one volume are 8 bytes each
 
 
@@ -173,3 +176,47 @@ def test_a_file_of_maps_is_read_up_to_a_bound(tmp_path, name, monkeypatch) -> No
         with_templates(FeatureSpace.of_matrix(len(MAPS)), tmp_path, site="B")
     assert "more than 0 MiB, at most 20 numbers" in caught.value.detail
     assert templates.number_of_maps(tmp_path) == 0
+
+
+def test_maps_that_stay_at_a_site_may_be_more_than_those_that_are_sent(tmp_path, monkeypatch):
+    """53 maps at 4 mm were refused by the limit of a state, in which a comparison puts none."""
+    monkeypatch.setattr(templates, "MAX_TEMPLATE_NUMBERS", 50)
+    np.save(tmp_path / "templates.npy", MAPS)
+    assert with_templates(SPACE, tmp_path, site="B", sent=False).n_templates == 3
+    with pytest.raises(DataError, match="E280"):
+        with_templates(SPACE, tmp_path, site="B")
+
+
+def test_maps_that_are_nearly_one_are_named() -> None:
+    white = np.random.default_rng(1).standard_normal((SPACE.n_features, 4))
+    near = white.copy()
+    near[:, 3] = -white[:, 1] + 0.3 * white[:, 0]
+    assert templates.alike(SPACE.with_templates(white)) == ""
+    assert templates.alike(SPACE.with_templates(near)).startswith("maps 2 and 4 (r 0.9")
+
+
+@pytest.mark.parametrize("name", ["atlas.tsv", "networks.tsv"])
+def test_the_table_beside_the_maps_names_them_and_their_domains(tmp_path, name) -> None:
+    maps, table = tmp_path / "atlas.nii.gz", tmp_path / name
+    maps.touch()
+    assert templates.named_maps(maps, 2) == ()
+    table.write_text("index\tname\tDomain\n1\tIC 5\tvisual\n2\tIC 9\tdefault mode\n")
+    assert templates.named_maps(maps, 2) == (("IC 5", "visual"), ("IC 9", "default mode"))
+    assert networks_of(maps, 2) == '"IC 5" (visual), "IC 9" (default mode)'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name\nIC05\n", "1 rows for 2 maps"),
+        ("network\nIC05\nIC09\n", "columns network"),
+        ("name\tdomain\nIC05\nIC09\tx\n", "cannot be read"),
+        ("name\tdomain\nIC05\tx, y\nIC09\tx\n", "domain x, y of IC05"),
+    ],
+)
+def test_a_table_that_does_not_fit_the_maps_is_refused(tmp_path, text, words) -> None:
+    (tmp_path / "atlas.tsv").write_text(text)
+    (tmp_path / "atlas.nii.gz").touch()
+    with pytest.raises(ConfigError, match="E012") as caught:
+        networks_of(tmp_path / "atlas.nii.gz", 2)
+    assert words in str(caught.value)

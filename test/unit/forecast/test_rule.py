@@ -148,6 +148,21 @@ def test_the_basis_follows_g_and_has_room_for_the_components() -> None:
     assert all(0.3 * spatial_basis_size(g, 25) >= 25 for g in (50, 100, 1000))
 
 
+def test_many_templates_need_more_people_and_the_way_is_fewer_of_them() -> None:
+    """The rule said that 200 maps need no more than 10."""
+    needed = [rule_of("template", k).needed_g() for k in (2, 20, 53, 105, 200)]
+    assert needed == [50, 50, 314, 730, 1490]
+    assert [template_basis_size(math.inf, k) for k in (20, 53, 105, 200)] == [80, 80, 147, 280]
+    told = advice(size(), "template", 53, 100 / size().g_of(1.0))
+    assert told.reason.startswith("G is 100, and 53 templates need 314: the maps would mostly show")
+    assert told.changes[-1] == "templates: at most 26"
+    best = rule_of("template", 200)
+    for g in (49, 50, 300, 1e9):
+        largest = best.largest_components(g)
+        assert largest == 0 or rule_of("template", largest).answer(g) == "yes"
+        assert largest == 200 or rule_of("template", largest + 1).answer(g) == "no"
+
+
 def test_the_curve_holds_the_planned_budget_and_rises() -> None:
     points = curve(size(), "temporal", 20, epsilon=3.0)
     assert 3.0 in [point.epsilon for point in points]

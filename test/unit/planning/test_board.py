@@ -11,7 +11,7 @@ import pytest
 
 from cape.cli import main
 from cape.computations import load, names
-from cape.planning.board import PUBLISHED, board_facts, board_texts
+from cape.planning.board import BOARD_TEXTS, board_facts, board_texts
 from cape.planning.consortium_folder import read_settings
 from cape.privacy.accounting import gdp_mu
 from cape.site.policy import SitePolicy
@@ -29,8 +29,8 @@ def text_of(**settings: object) -> str:
 
 
 def test_every_computation_with_a_guarantee_has_its_words_in_each_language() -> None:
-    assert set(PUBLISHED) == {name for name in names() if load(name).guarantee == "dp"}
-    for name, words in PUBLISHED.items():
+    assert set(BOARD_TEXTS) == {name for name in names() if load(name).guarantee == "dp"}
+    for name, words in BOARD_TEXTS.items():
         given = QUESTION if name == "capecontrast" else {"computation": name}
         text = text_of(**given)
         for language in ("en", "de"):

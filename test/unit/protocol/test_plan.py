@@ -373,7 +373,7 @@ def test_a_low_pass_filter_that_takes_something_out_is_warned_of(low_pass, tr, w
     (0.5, 40, 12), (2.0, 64, 15), (4.0, 130, 18), (8.0, 240, 18),
 ])  # fmt: skip
 def test_without_an_owners_word_r_and_d_follow_from_g(epsilon, d, R) -> None:
-    given = {"epsilon": epsilon, "delta": 1e-5, "accept_low_quality": True}
+    given = {"epsilon": epsilon, "delta": 1e-5, "accept_low_quality": epsilon < 1}
     plan = budget_of({**given, "computation": "capegica"}, n_sites=4, n_subjects=256)
     assert (plan.n_basis, plan.n_components) == (d, R)
     assert f"R follows from G {plan.verdict.g:.0f}" in plan.why_sizes

@@ -84,7 +84,7 @@ def test_an_owner_of_a_simulation_need_not_name_the_product(data: Path, tmp_path
     def stop(line: object) -> None:
         raise KeyboardInterrupt
 
-    settings = {**QUICK, "epsilon": 8, "delta": 1e-5, "accept_low_quality": True}
+    settings = {**QUICK, "epsilon": 300, "delta": 1e-5}
     with pytest.raises(KeyboardInterrupt):
         simulate(data, out=tmp_path / "out", settings=settings, through="wire", on_progress=stop)
 

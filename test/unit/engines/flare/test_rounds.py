@@ -18,8 +18,10 @@ import pytest
 from cape.computations import load
 from cape.engines.coinstac import documents
 from cape.engines.coinstac.aggregator import gathered
+from cape.engines.coinstac.computation import handle_end
 from cape.engines.coinstac.documents import reply_document
 from cape.engines.flare import rounds
+from cape.engines.flare.job import JobPlan, write_job
 from cape.engines.flare.rounds import SiteRounds
 from cape.errors import CapeError, ConfigError
 from cape.protocol.messages import Masked
@@ -225,7 +227,8 @@ def test_everybody_learns_why_the_aggregator_ended_a_run(calls, caplog):
         calls.play(refused)
     for site in calls.own:
         words = (calls.work / site / RUN / "output" / "site-error.txt").read_text()
-        assert words.startswith(caught.value.public + "\n\nThe aggregator ended the run with this;")
+        # Whose people are too few is not known.
+        assert words == caught.value.public + "\n\nThe aggregator ended the run with this.\n"
         assert "accept_low_quality" in words
     assert [record.getMessage() for record in caplog.records].count(caught.value.public) == 4
 
@@ -240,6 +243,27 @@ def test_who_wrote_a_reason_of_its_own_keeps_it_below_that_of_the_run(calls):
     assert "nothing at this site is the reason" not in own
     other = (calls.work / "local0" / RUN / "output" / "site-error.txt").read_text()
     assert other.startswith("CAPE-E154 Site policy of site local1 ")
+    assert "nothing at this site is the reason" in other
+
+
+@pytest.mark.parametrize(
+    ("text", "is_known"),
+    [
+        ("CAPE-E156 Site local1 is missing or answered late", True),
+        ("CAPE-E156 Site local0 is missing or answered late", False),
+        ("CAPE-E156 Site local0-b is missing or answered late", True),
+        ("CAPE-E155 Versions differ between sites: local0 has 9, local1 has 8", False),
+        ("CAPE-E155 Versions differ between sites: local1 has 9, the aggregator has 8", False),
+        ("CAPE-E150 the maps would mostly show noise", False),
+    ],
+)
+def test_nothing_here_is_the_reason_stands_only_where_that_is_known(
+    tmp_path: Path, text: str, is_known: bool
+) -> None:
+    """It stood at the site whose version was the reason."""
+    handle_end(tmp_path, text, "local0")
+    words = (tmp_path / "site-error.txt").read_text()
+    assert ("nothing at this site is the reason" in words) is is_known
 
 
 @pytest.mark.parametrize(
@@ -434,7 +458,9 @@ def test_the_end_brings_the_results_to_a_site_and_takes_the_key_of_its_vault(cal
         assert path.stat().st_mode & 0o077 == 0
     files = calls.aggregator(SETTINGS).files()
     assert calls.site("local0").deliver(RUN, files) == b'{"error":"","output":{}}'
-    assert contents(home / "consortium") == files == contents(calls.results)
+    delivered = {name: (home / "consortium" / name).read_bytes() for name in files}
+    assert delivered == files
+    assert contents(home / "consortium") == contents(calls.results)
     assert not list(home.glob("cache*"))
     assert not any("vault" in name for name in contents(home))
 
@@ -556,6 +582,8 @@ def test_a_job_that_ends_before_its_run_frees_what_the_run_holds(data, tmp_path,
         at_work[site].leave()
         at_work[site].leave()
     assert {of_site(site) for site in calls.own} == {("failed", 1)}
+    # Who looks for a run finds it by one name: job, folders, page, and the ledger of each site
+    assert {read_ledger(tmp_path / f"{site}.jsonl").runs[0].shown for site in calls.own} == {RUN}
     # Another job goes on with the run: it asks for its place again, and charges nothing twice.
     while not state.ended:
         exchanges(1)
@@ -568,3 +596,12 @@ def test_a_job_that_ends_before_its_run_frees_what_the_run_holds(data, tmp_path,
 def calls_plan(calls) -> list[object]:
     text = (calls.results / "privacy.json").read_text()
     return json.loads(text)["ledger"]["entries"]
+
+
+def test_job_folder_methods_and_results_show_the_same_eight_letters(calls, tmp_path) -> None:
+    assert calls.play(SETTINGS).ended
+    write_job(tmp_path / "job", JobPlan(run=RUN, settings=SETTINGS))
+    assert json.loads((tmp_path / "job" / "meta.json").read_text())["name"] == f"cape-{RUN[:8]}"
+    assert calls.results.parent.name == RUN
+    assert f"run {RUN[:16]})" in (calls.results / "methods.md").read_text()
+    assert json.loads((calls.results / "results.json").read_text())["run"] == RUN

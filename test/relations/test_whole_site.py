@@ -1,0 +1,171 @@
+"""A fault of a whole site is told to that site in one line, before anything is charged.
+
+Of the same fault in fewer people the site is told how many, and the run goes on.  Columns of
+comparisons have relations of their own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gzip
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from cape.computations import configured
+from cape.data.issues import IssueCode
+from cape.data.space import Grid, grid_of, mask_space
+from cape.errors import CapeError
+from cape.planning.validate import validate
+from cape.settings.documents import toml_text
+from cape.site.ledger_file import read_ledger
+from cape.site.policy import SitePolicy
+from cape.site.site_data import FileSource
+from support import defects
+from support.simulation import simulate
+
+SITES, N, T = ("a", "b", "c"), 5, 30
+NAMES = [f"region{i:02d}" for i in range(12)]
+LARGE = {"epsilon": 300.0, "delta": 1e-5, "n_components": 3, "n_sites": 3, "site_names": "a,b,c",
+         "min_timepoints": 20, "accept_low_quality": True}  # fmt: skip
+IMAGES = LARGE | {"computation": "capegica", "mask": "MNI152-10mm", "tr": 2.0}
+SERIES = LARGE | {"computation": "capedjica", "feature_space": "matrix", "n_features": 12,
+                  "columns": ",".join(NAMES), "orientation": "time_by_feature", "n_rounds": 2,
+                  "n_looks": 1}  # fmt: skip
+
+
+def mask() -> Grid:
+    return grid_of(mask_space(configured(IMAGES)[1]))
+
+
+@functools.cache
+def written(is_series: bool) -> Path:
+    """Write a study once; tests change copies."""
+    folder, settings = Path(tempfile.mkdtemp()), SERIES if is_series else IMAGES
+    atexit.register(shutil.rmtree, folder)
+    rng, grid = np.random.default_rng(4), mask()
+    for site in SITES:
+        (folder / site).mkdir(parents=True)
+        for m in range(N):
+            if is_series:
+                X = rng.standard_normal((T, len(NAMES)))
+                rows = [NAMES, *([f"{x:.4f}" for x in row] for row in X)]
+                text = "".join(",".join(row) + "\n" for row in rows)
+                (folder / site / f"sub-{site}{m}.csv").write_text(text)
+                continue
+            volumes = 900.0 + 10.0 * rng.standard_normal((*grid.shape, T))
+            image = nib.Nifti1Image((volumes * grid.inside[..., None]).astype("f4"), grid.affine)
+            image.set_sform(grid.affine, code="mni")
+            image.header.set_zooms((10.0, 10.0, 10.0, 2.0))
+            image.header.set_xyzt_units("mm", "sec")
+            nib.save(image, folder / site / f"sub-{site}{m}_bold.nii.gz")
+    (folder / "settings.toml").write_text(toml_text(settings))
+    return folder
+
+
+def copy(folder: Path, settings: dict[str, Any]) -> Path:
+    return shutil.copytree(written(settings is SERIES), folder)
+
+
+# -- faults of one file, by name ------------------------------------------------------------------
+
+
+def _turned(path: Path) -> None:
+    defects.edit(path, values=lambda v: v[:, :, ::-1])
+
+
+def _in_micrometres(path: Path) -> None:
+    def header(image: Any) -> None:
+        image.set_sform(np.diag([1e3, 1e3, 1e3, 1.0]) @ image.affine, code="mni")
+
+    defects.edit(path, header=header)
+
+
+def _in_ms(path: Path) -> None:
+    # 2 ms by value and unit: what was 2 s somewhere else
+    defects.edit(path, header=lambda image: image.header.set_xyzt_units("mm", "msec"))
+
+
+def _broken(path: Path) -> None:
+    content = bytearray(gzip.decompress(path.read_bytes()))
+    content[40:48] = b"\xff" * 8
+    path.write_bytes(gzip.compress(bytes(content), compresslevel=1, mtime=0))
+
+
+def _other_version(path: Path) -> None:
+    path.rename(path.with_name(path.name.replace("_bold", "_space-MNIPediatricAsym_bold")))
+
+
+def _rows(change: Callable[[list[list[str]]], list[list[str]]]) -> Callable[[Path], None]:
+    def fault(path: Path) -> None:
+        rows = change([line.split(",") for line in path.read_text().splitlines()])
+        path.write_text("".join(",".join(row) + "\n" for row in rows))
+
+    return fault
+
+
+FAULTS: dict[str, tuple[dict[str, Any], Callable[[Path], None], IssueCode]] = {
+    "turned": (IMAGES, _turned, IssueCode.IMAGE_TURNED),
+    "TR in ms": (IMAGES, _in_ms, IssueCode.TR_OTHER),
+    "another grid": (
+        IMAGES,
+        lambda path: defects.DEFECTS["wrong_grid"]([path]),
+        IssueCode.GRID_OTHER,
+    ),
+    "another unit": (IMAGES, _in_micrometres, IssueCode.VOLUME_SIZE),
+    "a broken header": (IMAGES, _broken, IssueCode.HEADER_DAMAGED),
+    "another version": (IMAGES, _other_version, IssueCode.SPACE_OTHER),
+    "no signal": (IMAGES, lambda path: defects.DEFECTS["dead"]([path]), IssueCode.NO_SIGNAL),
+    "another order": (SERIES, _rows(lambda r: [x[::-1] for x in r]), IssueCode.COLUMNS_DIFFER),
+    "fewer columns": (SERIES, _rows(lambda r: [x[1:] for x in r]), IssueCode.FEATURES_DIFFER),
+    "constant": (SERIES, _rows(lambda r: [r[0], *[["1"] * 12] * T]), IssueCode.NO_SIGNAL),
+    "header one cell short": (SERIES, _rows(lambda r: [r[0][1:], *r[1:]]), IssueCode.TABLE_RAGGED),
+    "other regions": (
+        SERIES,
+        _rows(lambda r: [[f"v2_{name}" for name in r[0]], *r[1:]]),
+        IssueCode.COLUMNS_DIFFER,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_a_site_stops_it_with_one_line_before_a_charge(
+    tmp_path: Path, name: str
+) -> None:
+    settings, fault, code = FAULTS[name]
+    study = copy(tmp_path / "study", settings)
+    for path in sorted((study / "b").iterdir()):
+        fault(path)
+    policy = SitePolicy.of_simulation(ledger_file=str(tmp_path / "ledger.jsonl"))
+    (told,) = (found for found in validate(study, policy=policy) if found.severity == "E")
+    assert told.private.startswith(f"CAPE-E1{code.number:02d} {code.problem}")
+    assert f"({N} of {N} people of this site fail by this rule)" in told.private
+    ledger, out = Path(policy.ledger_file), tmp_path / "out"
+    with pytest.raises(CapeError) as stopped:
+        simulate(study, out=out, through="wire", policy=policy)
+    text = "CAPE-E100 The data of site b did not pass its own checks; see site-error.txt there."
+    assert stopped.value.public == text
+    words = (out / "b" / "site-error.txt").read_text().strip().splitlines()
+    assert words == [text, "", told.private]
+    assert not ledger.is_file() or not any(run.charges for run in read_ledger(ledger).runs)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_of_a_fault_of_two_people_the_site_is_told_how_many(tmp_path: Path, name: str) -> None:
+    settings, fault, code = FAULTS[name]
+    site = copy(tmp_path / "study", settings) / "b"
+    for path in sorted(site.iterdir())[:2]:
+        fault(path)
+    source = FileSource(site, {}, configured(settings)[1], "b")
+    assert source.n_subjects == N
+    head, *rest = source.notice.splitlines()
+    said = f"{code.problem[0].lower()}{code.problem[1:]}"
+    assert head.startswith(f"Site b: {N - 2} of {N} people count (2: {said}")
+    assert sum(line.startswith(f"CAPE-W1{code.number:02d} ") for line in rest) == 1
