@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -169,7 +170,7 @@ def compare_groups(
     ----------
     sites : folder or mapping
         A folder that holds a folder for each site, or for each site a data frame or a mapping from
-        names to columns; by name, in a list, or one alone. A site may lack an outcome.
+        names to columns: by name, in a list, or one alone.  A site may lack an outcome.
     formula : str
         The right side of a formula of R: ``"dx * age + sex"``; the site is always in the model.
     variables : mapping or str
@@ -237,26 +238,25 @@ def compare_groups(
     }
     run_settings = {**question, "delta": delta, **(settings or {}), "computation": "capecontrast"}
     tables = None if isinstance(sites, str | Path) else _tables_of(sites)
-    if tables is not None:
-        # A simulation may have fewer sites than the default minimum.
-        few = ONE_SITE if len(tables) == 1 else {"min_sites": min(3, len(tables))}
-        run_settings = {**few, "n_sites": len(tables), **run_settings}
-        if epsilon is None and private is not False and "epsilon" not in run_settings:
-            raise ConfigError("E013", setting="epsilon", do="pass epsilon=, or private=False.")
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)
         data: Any = sites
         if tables is not None:
-            data, people = base / "sites", 0
+            # A simulation may have fewer sites than the default minimum.
+            few = ONE_SITE if len(tables) == 1 else {"min_sites": min(3, len(tables))}
+            run_settings = {**few, "n_sites": len(tables), **run_settings}
+            if epsilon is None and private is not False and "epsilon" not in run_settings:
+                raise ConfigError("E013", setting="epsilon", do="pass epsilon=, or private=False.")
+            data, numbers = base / "sites", count(1)
             needed, may_lack = _columns(run_settings)
             for name, columns in tables.items():
                 there = column_names(list(map(str, columns)))
                 lacks = [one for one in may_lack if one.lower() not in there]
                 wanted = needed if len(lacks) < len(may_lack) else needed + may_lack
-                people += _write_table(data / name, columns, wanted=wanted, first=people + 1)
+                _write_table(data / name, columns, numbers, wanted)
                 own = {"lacks": lacks, "as_it_is": _listed(as_it_is).split(", ")}
-                own = {word: names for word, names in own.items() if any(names)}
-                (data / name / POLICY_FILE).write_text(toml_text(own), encoding="utf-8")
+                if own := {word: names for word, names in own.items() if any(names)}:
+                    (data / name / POLICY_FILE).write_text(toml_text(own), encoding="utf-8")
         folder = simulate_folder(
             str(data),
             out=out or base / "out",
@@ -277,6 +277,10 @@ def compare_groups(
     )
 
 
+def _listed(words: Words) -> str:
+    return words if isinstance(words, str) else ", ".join(words)
+
+
 def _tables_of(sites: Any) -> dict[str, Any]:
     """Return the table of each site; ConfigError CAPE-E284 for anything else."""
 
@@ -294,10 +298,6 @@ def _tables_of(sites: Any) -> dict[str, Any]:
         do = "give a data frame, or columns by name, for each site."
         raise ConfigError("E284", problem=problem, do=do)
     return dict(sites)
-
-
-def _listed(words: Words) -> str:
-    return words if isinstance(words, str) else ", ".join(words)
 
 
 def _in_words(setting: str, columns: object) -> str:
@@ -336,11 +336,12 @@ def _columns(settings: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[str
     return tuple(names), outcomes
 
 
-def _write_table(folder: Path, columns: Any, *, wanted: Sequence[str] = (), first: int = 1) -> int:
-    """Write the participants.tsv of a site, and return its rows.
+def _write_table(
+    folder: Path, columns: Any, numbers: Iterator[int], wanted: Sequence[str] = ()
+) -> None:
+    """Write the participants.tsv of a site; people whom no column names get the next `numbers`.
 
-    People are numbered from `first` if no column names them.  ConfigError E284: a column of
-    `wanted` is not there.
+    ConfigError E284: a column of `wanted` is not there.
     """
     table = {str(name): list(columns[name]) for name in columns}
     there = column_names(list(table))
@@ -352,14 +353,11 @@ def _write_table(folder: Path, columns: Any, *, wanted: Sequence[str] = (), firs
     if len(lengths) != 1 or lengths == {0}:
         problem = f"a table whose columns have {', '.join(map(str, sorted(lengths)))} rows"
         raise ConfigError("E284", problem=problem, do="give every person a row in each column.")
-    n = lengths.pop()
     if PERSON not in table:
-        # No two sites number alike: a label that recurs would be told as a person seen twice.
-        table = {PERSON: [f"sub-{i:05}" for i in range(first, first + n)], **table}
+        table = {PERSON: [f"sub-{next(numbers):05}" for _ in range(lengths.pop())], **table}
     folder.mkdir(parents=True)
     table = {PERSON: table[PERSON], **table}  # first, as in every table of people
     # A separator or a line end in somebody's note would make cells, or people, of it.
     rows = ([_SIGNS.sub(" ", files.cell(value)) for value in row]
             for row in zip(*table.values(), strict=True))  # fmt: skip
     files.write_table(folder / "participants.tsv", list(table), rows)
-    return n

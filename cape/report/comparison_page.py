@@ -60,9 +60,7 @@ def what_differs(folder: ComparisonFolder, drawn: bool) -> Values | None:
     if not result.effects:
         return None
     question, tested = result.asked, result.tested
-    drawer = None
-    if drawn:
-        drawer = Drawer(folder.path, result.networks)
+    drawer = Drawer(folder.path, result.networks) if drawn else None
     if tested is not None:
         pattern = _table_of(question, question.asked[0], tested.contrast, [tested])
         return {"pattern": pattern, "tests": (), "blocks": [_weights(result, drawer)]}

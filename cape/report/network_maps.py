@@ -67,10 +67,7 @@ def bring(
         z = np.zeros_like(values)
         z[inside] = z_scores(values[inside].astype(np.float64))
         _write_z(folder, z, image.affine, mni=mni)
-        return tuple(
-            replace(one, **_place(_cut(z[..., k], inside, image.affine)), file=FILE, volume=k)
-            for k, one in enumerate(networks)
-        )
+        return _placed(networks, z, image.affine)
     if values.ndim == 4:
         return tuple(networks)
     number = {name.casefold(): label for label, name in maps.labels.items()}
@@ -119,17 +116,20 @@ def networks_of_site(folder: Path, names: Sequence[str]) -> tuple[Network, ...]:
     if not (folder / FILE).is_file():
         return ()
     image = files.load_image(folder / FILE)
-    values = np.asarray(image.dataobj, dtype=np.float32)
-    inside = np.any(values != 0, axis=3)
+    networks = [Network(name=name, domain=None) for name in names]
+    return _placed(networks, np.asarray(image.dataobj, dtype=np.float32), image.affine)
+
+
+def _placed(networks: Sequence[Network], z: Data, affine: Array) -> tuple[Network, ...]:
+    """Return networks with the places at which their maps (x, y, z, R) are cut."""
+    inside = np.any(z != 0, axis=3)
+    places = (
+        brain.place_of(z[..., k].astype(np.float64), inside, affine) for k in range(z.shape[3])
+    )
     return tuple(
-        Network(name=name, domain=None, file=FILE, volume=k,
-                **_place(_cut(values[..., k], inside, image.affine)))
-        for k, name in enumerate(names)
-    )  # fmt: skip
-
-
-def _cut(volume: Data, inside: Any, affine: Array) -> Array:
-    return brain.place_of(np.asarray(volume, dtype=np.float64), inside, affine)
+        replace(one, **_place(place), file=FILE, volume=k)
+        for k, (one, place) in enumerate(zip(networks, places, strict=True))
+    )
 
 
 def _place(mm: Array) -> dict[str, Any]:

@@ -14,6 +14,9 @@ import pytest
 
 import cape
 
+# A tenth of the values is missing, which each site is told.
+pytestmark = pytest.mark.filterwarnings("ignore::cape.errors.SubjectsWarning")
+
 VARIABLES = {"dx": ["control", "SZ", "BD"], "age": (18, 90), "sex": ["F", "M"]}
 VOLUMES = {"hippocampus": (2500, 5500), "log(wmh)": (0.1, 100)}
 REGIONS = ("Insula L", "Insula R", "Calcarine L", "Calcarine R")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cape
-from cape.errors import CapeError, LabelsWarning
+from cape.errors import CapeError, LabelsWarning, SubjectsWarning
 from cape.python.groups import _in_words as in_words
 from cape.python.groups import _write_table as write_table
 
@@ -159,7 +160,7 @@ def test_what_cannot_be_asked_is_said_in_words_of_python_without_rows_of_people(
     """An error once printed every row of a list of tables, or was an AttributeError."""
     tables = study(3, 60, 0.0)
     for sites, how, words in (
-        ([tables["site0"]], {}, "sites=list: allowed a folder, or for each site a data frame"),
+        (["north", "south"], {}, "give a data frame, or columns by name, for each site"),
         (tables, {"outcomes": ["hippocampus"]}, "outcomes=list: allowed a mapping such as"),
         (tables, {"epsilon": None}, "pass epsilon=, or private=False"),
         ({"a": {"dx": ["SZ"]}}, {}, "the table of a has no column age, sex, hippocampus; it has"),
@@ -175,7 +176,8 @@ def test_a_site_may_lack_an_outcome_and_may_have_one_group_alone() -> None:
     two = {"outcomes": {"hippocampus": (2500, 5500), "age": (18, 90)}, "epsilon": None}
     del tables["site1"]["age"]
     tables["site2"]["dx"] = ["control"] * 30
-    found = ask(tables, "dx + sex", private=False, as_it_is="dx", **two)
+    with pytest.warns(SubjectsWarning, match="Nobody here is of a level"):
+        found = ask(tables, "dx + sex", private=False, as_it_is="dx", **two)
     assert [site.lacks for site in found.comparison.sites] == [(), ("age",), ()]
     assert [site.left_out for site in found.comparison.sites] == [
         "",

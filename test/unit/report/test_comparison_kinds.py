@@ -22,6 +22,9 @@ from cape.report.comparison import COLUMN_TEXTS
 from support import comparison_example as example
 from support.comparison_example import TWO, compared, edge_names, effect
 
+# The site of one group alone is told that nobody there is of the other.
+pytestmark = pytest.mark.filterwarnings("ignore::cape.errors.SubjectsWarning")
+
 REGIONS = ("Insula L", "Insula R", "Calcarine L", "Calcarine R")
 EDGES = [f"{a} - {b}" for i, a in enumerate(REGIONS) for b in REGIONS[i + 1 :]]
 VARIABLES = {"dx": ["control", "SZ"], "age": (18, 90), "sex": ["F", "M"]}
