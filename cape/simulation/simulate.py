@@ -92,9 +92,10 @@ def simulate(directory: Path, options: RunOptions, find_way: FindWay = find_way)
     # Checked before reading data, which takes minutes.
     judge_config(computation, config, n_sites=len(sites))
     lists = _lists(sites, config)
-    # The levels of people decide on a comparison: its tables are read first.
-    n_people = sum(len(people.listed) for people in lists.values())
-    known = n_people if config.question is None else None
+    # The levels of people decide on a comparison: its tables are read first.  A site that lists
+    # nobody is told why when it is read.
+    n_people = [len(people.listed) for people in lists.values()]
+    known = sum(n_people) if config.question is None and all(n_people) else None
     judged = judge_config(computation, config, n_sites=len(sites), n_subjects=known).accepted()
     warn_of_noise(judged)
     setup = RunSetup(
