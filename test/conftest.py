@@ -27,7 +27,7 @@ hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, d
 hypothesis.settings.load_profile("fixed")
 
 DRAWN = (
-    "test/golden/", "test/unit/report/", "test/unit/python/", "test/unit/papers/test_account",
+    "test/golden/", "test/relations/test_map_page", "test/unit/report/", "test/unit/python/", "test/unit/papers/test_account",
     "test/e2e/test_report", "test/e2e/test_surfaces", "test/project/test_figures",
 )  # fmt: skip
 
