@@ -130,6 +130,7 @@ _IN_PYTHON: Final = (
     ("give --outcomes K or the setting outcomes", "give outcomes="),
     ("n_sites = 1, min_sites = 1 and noise = local", "settings={'min_sites': 1, 'noise': 'local'}"),
     ("accept_low_quality = true", "settings={'accept_low_quality': True}"),
+    ("set accept_low_quality.", "settings={'accept_low_quality': True}."),
     ("; wait for all sites, or the owner corrects the number.", "; correct the number."),
     ("(the owner)", "(in settings=)"),
     (", or leave the subject out (exclude in participants.tsv)", ", or leave the person out"),

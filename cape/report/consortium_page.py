@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -90,6 +91,8 @@ def values_of(folder: AnyFolder) -> Values:
         # exp(50) is above 10^21, where a larger figure says no more.
         "factor": None if epsilon is None or epsilon > 50.0 else math.exp(epsilon),
         "label": label_line(results),
+        # Readers of a page have met no G.
+        "plain": lambda text: re.sub(r"\bG (?=is |\d)", "the effective size ", text),
     }
 
 
