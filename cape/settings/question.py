@@ -589,7 +589,7 @@ def parse_measure(outcomes: str, networks: str) -> Measure | None:
         raise out_of_range("networks", networks[:60], _NETWORKS, "name two maps or more.")
     if (any(domains) and not all(domains)) or (kind == "domains" and not all(domains)):
         lacking = names[domains.index("")]
-        do = f"give the domain of {lacking} in parentheses, or in the table beside the maps."
+        do = f"give the domain of {lacking} in parentheses, or in a table beside the maps (domain)."
         raise out_of_range("networks", networks[:60], _NETWORKS, do)
     measure = Measure(
         kind=cast(MeasureKind, kind), networks=names, domains=domains if all(domains) else ()
