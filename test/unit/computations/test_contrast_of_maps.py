@@ -93,7 +93,7 @@ def test_a_planted_difference_between_images_is_found_by_maps_that_are_named(
     rows = [dict(zip(lines[0].split("\t"), line.split("\t"), strict=True)) for line in lines[1:]]
     assert [row["outcome"] for row in rows] == ["C01 - C02", "C01 - C03", "C02 - C03"]
     assert rows[0]["unit"] == "Fisher z"
-    # planted: -.2, 0, 0
+    # planted: -.18, 0, 0
     estimates = [float(row["estimate"]) for row in rows]
     assert int(np.argmin(estimates)) == 0
     assert estimates[0] < -0.08
