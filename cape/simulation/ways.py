@@ -152,8 +152,7 @@ def _telling(play: Play) -> OnProgress:
 
     def on_progress(line: ProgressLine) -> None:
         for lines in notices(waiting.pop()).values() if waiting else ():
-            for told in lines:
-                warnings.warn(told, SubjectsWarning, stacklevel=4)
+            warnings.warn("\n".join(lines), SubjectsWarning, stacklevel=4)
         if then is not None:
             then(line)
 

@@ -392,7 +392,7 @@ def test_a_row_of_a_table_of_records_is_asked_nothing(tmp_path) -> None:
 def test_a_row_that_cannot_be_decoded_is_the_zero_vector_of_its_own_person(tmp_path) -> None:
     (tmp_path / "records.csv").write_bytes(b"who,a,b\r\ns0,1,2\rs1,3\xff,4\ns2,5\xe2\x80\xa8,6\n")
     config = Config(epsilon=1.0, delta=1e-5, feature_space="matrix")
-    data, reduced = load_site(tmp_path, {}, config, site="local1")
+    data, reduced = load_site(tmp_path, {}, config, site="local1", stop_if_most_fail=False)
     assert data.listed == ("s0", "s1", "s2")
     problems = [f.private for f in data.findings if "UTF-8" in f.private]
     assert [text[:9] for text in problems] == ["CAPE-W138"]
