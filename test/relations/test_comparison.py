@@ -48,6 +48,8 @@ QUESTIONS: dict[str, dict[str, str]] = {
     "random": {**GROUPS, "site_effects": "random"},
     "pattern": {**GROUPS, "test": "pattern"},
 }
+# A number of 160 people lies outside its range, which its site is told.
+pytestmark = pytest.mark.filterwarnings("ignore::cape.errors.SubjectsWarning")
 every_question = pytest.mark.parametrize("kind", QUESTIONS)
 # Those whose rows are of the outcomes themselves
 each = pytest.mark.parametrize("kind", [kind for kind in QUESTIONS if kind != "pattern"])
@@ -171,7 +173,7 @@ def test_3_wide_range_of_one_of_two(sites, kind, ends) -> None:
     ):
         near(one, other)
         assert other.fits == "yes"
-        assert other.sd == pytest.approx(one.sd, rel=0.35)
+        assert other.sd == pytest.approx(one.sd, rel=0.2)
 
 
 @pytest.mark.parametrize("ends", ["-18:126", "-306:414", "46:118"])
@@ -372,7 +374,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*CAPE-W138")
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("epsilon", [0.3, 30.0])
 def test_10_every_setting_ends(name, epsilon) -> None:
@@ -409,7 +410,7 @@ def test_11_remedy_typed_is_taken(name) -> None:
     ("name", "budget"),
     [
         ("1 outcome", 0), ("5 outcomes", 1), ("24 outcomes", 1), ("pattern of 45", 2),
-        ("three groups", 1), ("age, 5", 1), ("no covariates, 5", 0), ("slopes", 2),
+        ("three groups", 1), ("age, 5", 2), ("no covariates, 5", 0), ("slopes", 2),
     ],
 )  # fmt: skip
 def test_11_forecast_within_15_percent(name, budget) -> None:
@@ -445,7 +446,6 @@ def test_13_twice_the_people(sites, kind, epsilon) -> None:
             assert least < (other.se / other.sd) / (one.se / one.sd) < 0.8
 
 
-@pytest.mark.filterwarnings("ignore:.*CAPE-W138")
 def test_14_every_number_once(tmp_path) -> None:
     """results.json, table, Python and page have the same numbers, and count the same people."""
     found = whole_run(people(40), tmp_path / "out", outcomes=OUTCOMES)

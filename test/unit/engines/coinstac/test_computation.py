@@ -18,7 +18,7 @@ from cape.site import files
 from cape.site.places import SitePlaces
 from support import consortium as helper
 
-REFUSED = {**helper.settings_of("capedjica"), "epsilon": 0.05, "accept_low_quality": False}
+REFUSED = {**helper.settings_of("capedjica"), "epsilon": 0.05}
 
 
 def call(role: str, text: bytes, environment: Any) -> bytes:

@@ -222,7 +222,7 @@ def test_sites_that_the_owner_did_not_name_are_not_asked(calls):
 
 def test_everybody_learns_why_the_aggregator_ended_a_run(calls, caplog):
     """It stood at the server alone: sites saw a job that was aborted, and asked the owner why."""
-    refused = {**SETTINGS, "epsilon": 0.05, "accept_low_quality": False}
+    refused = {**SETTINGS, "epsilon": 0.05}
     with pytest.raises(CapeError, match=r"^CAPE-E150 ") as caught:
         calls.play(refused)
     for site in calls.own:
