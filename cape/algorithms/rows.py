@@ -194,22 +194,25 @@ def _part(f: Facts, a: People, w: Array, v: Array, there: Array, limit: float) -
 
 def where_rows(f: Facts, a: People) -> Array:
     """Octave of differences within pairs of a cell, of each outcome or of their rms."""
+    if f.by_outcome:
+        return _octaves(a, a.u, a.there)
     i, j = pairs(a.cell).T
     both = a.there[i] & a.there[j]
-    if f.by_outcome:
-        apart = np.abs(np.where(both, a.u[i] - a.u[j], 0.0)) / math.sqrt(2)
-        bins = np.eye(BINS)[octave_of(apart)] * both[:, :, None]
-        return np.asarray(bins.reshape(len(i), BINS * f.K))
     n = both.sum(axis=1)
     rms = _norm(np.where(both, a.u[i] - a.u[j], 0.0)) / np.sqrt(2 * np.maximum(n, 1))
     return np.asarray(np.eye(BINS)[octave_of(rms)] * (n > 0)[:, None])
 
 
 def xwhere_rows(f: Facts, a: People) -> Array:
+    return _octaves(a, a.x[:, f.ranges], a.here[:, None])
+
+
+def _octaves(a: People, values: Array, there: Flags) -> Array:
+    """Return the octave of the difference of each of n values within a pair, (n_pairs, n bins)."""
     i, j = pairs(a.cell).T
-    both, x = a.here[i] & a.here[j], a.x[:, f.ranges]
-    bins = np.eye(BINS)[octave_of(np.abs(x[i] - x[j]) / math.sqrt(2))]
-    return np.asarray((bins * both[:, None, None]).reshape(len(i), BINS * x.shape[1]))
+    bins = np.eye(BINS)[octave_of(np.abs(values[i] - values[j]) / math.sqrt(2))]
+    both = (there[i] & there[j])[:, :, None]
+    return np.asarray((bins * both).reshape(len(i), BINS * values.shape[1]))
 
 
 def middle_rows(f: Facts, a: People) -> Array:
