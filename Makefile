@@ -185,8 +185,9 @@ $(LOWER): requirements/lower.txt pyproject.toml | $(BIN)/python
 # Folders that call libraries; what combines them, and numbers alone, is tested once.
 CALLING = $(addprefix test/unit/,algorithms cli data lab papers privacy python report secagg space) \
 	$(wildcard test/unit/planning/test_atlas*.py test/unit/planning/test_label*.py) test/project/test_figure_scores.py
-test-lower: $(LOWER)  ## tests of what calls libraries, under the lowest versions that pyproject.toml allows
+test-lower: $(LOWER) $(DEV)  ## tests of what calls libraries, under the lowest versions that pyproject.toml allows, and a run of two numpys
 	PYTHONPATH=$(CURDIR) $(VENV)-lower/bin/python -m pytest $(SIDE) $(CALLING)
+	CAPE_OTHER_PYTHON=$(CURDIR)/$(VENV)-lower/bin/python $(BIN)/python -m pytest -m "" test/e2e/test_two_numpys.py
 
 check: $(DEV)  ## formatter, linter, types, import borders, generated files
 	$(BIN)/ruff format --check .

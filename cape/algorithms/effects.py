@@ -20,8 +20,8 @@ from cape.algorithms.significance import benjamini_hochberg, f_p, holm, t95, t_p
 from cape.frozen import dataclass
 from cape.settings.question import Question, Term
 
-# Answers with these marks have no p: groups may differ in shape, ties or covariates instead.
-NO_P = ("shape", "partly", "ties", "lacks")
+# Answers with these marks have no p: groups may differ in shape or covariates instead.
+NO_P = ("shape", "partly", "lacks")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

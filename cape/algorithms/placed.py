@@ -45,7 +45,7 @@ PATTERN_OCTAVE = 0.5
 # G below which half A of a pattern has no site part
 SMALL_HALF = 270.0
 # Share of pairs in the lowest bin above which values are tied
-MOSTLY_TIED = 0.62
+MOSTLY_TIED = 0.8
 # Released values are cut here, so that no broadcast makes a number that is not finite.
 MOST = 1e6
 
@@ -131,9 +131,10 @@ class Placed:
 
     @cached_property
     def ends(self) -> float:
-        """Share of pairs in the first and the last bin."""
+        """Share of pairs in the first and the last bin; several outcomes by themselves may tie."""
         shares = self._where.mean
-        return float((shares[0] + shares[-1]) / max(shares.sum(), 0.05))
+        first = 0.0 if self.by_outcome else shares[0]
+        return float((first + shares[-1]) / max(shares.sum(), 0.05))
 
     @cached_property
     def ends_noise(self) -> float:

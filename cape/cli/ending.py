@@ -13,6 +13,7 @@ from rich.text import Text
 from cape.cli.common import STDERR, STDOUT, result, say, warn
 from cape.privacy.accounting import display_epsilon
 from cape.report import files, maps
+from cape.report.comparison_words import who_of
 from cape.report.maps import Component
 from cape.report.results import (
     ComparisonResults,
@@ -68,6 +69,8 @@ def _story(folder: Path, paths: Mapping[str, str], *, to_open: bool) -> Iterator
     if isinstance(results, MapResults) and results.verdict and not results.verdict.confirmed:
         headline = f"{headline} {next_step(results)}"
     yield from textwrap.wrap(headline, TEXT_WIDTH)
+    if isinstance(results, ComparisonResults) and results.comparison.effects:
+        yield from textwrap.wrap(who_of(results.comparison), TEXT_WIDTH)
     if results.counted is not None:
         yield from textwrap.wrap(results.counted.sentence, TEXT_WIDTH)
     if isinstance(results, MapResults):

@@ -26,6 +26,7 @@ def registry_entry(folder: Path, *, contact: str, purpose: str) -> dict[str, Any
     title, _ = about(results["computation"])
     views = "; ".join(f"{view.who} sees {view.sees}" for view in stated.views)
     releases = len(stated.events)
+    seen = "the noisy sum of each site is seen" if stated.single_sums_are_seen else "masked sums"
     simulated = "Simulated on one computer. " if results["simulation"] else ""
     return {
         "url_slug": re.sub(r"[^a-z0-9]+", "-", f"cape {results['run'][:8]}".lower()),
@@ -55,7 +56,7 @@ def registry_entry(folder: Path, *, contact: str, purpose: str) -> dict[str, Any
             },
             "deployment_model": {
                 "model_name": "Federated",
-                "model_name_details": "distributed noise, integers masked in a secure sum",
+                "model_name_details": f"distributed noise on integers; {seen}",
                 "actors": f"{views}. {' '.join(stated.assumptions)}",
                 "release_type": "One release",
                 "release_type_details": "each site keeps a ledger of all runs on the same people",

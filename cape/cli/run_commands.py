@@ -280,6 +280,13 @@ def report_command(
         ),
     ] = None,
     names: Annotated[Path | None, file_option("Names of the template maps, one a line.")] = None,
+    maps: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            help="Of a comparison's folder: its public maps, or an atlas with its table of names.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(file_okay=False, help="New folder for a copy of the results with the pages."),
@@ -293,7 +300,8 @@ def report_command(
     as_json: AsJson = False,
 ) -> None:
     """Rebuild the pages from the result files beside them."""
-    from cape.report import copied, rebuild, relabel
+    from cape.planning.atlas_file import maps_with_names
+    from cape.report import Brought, add_maps, copied, rebuild, relabel
 
     if registry:
         from cape.cli.registry import registry_entry
@@ -308,7 +316,13 @@ def report_command(
     if template is None and names is not None:
         raise typer.BadParameter("--names needs --template")
     folder = folder if out is None else copied(folder, out)
-    pages = rebuild(folder) if template is None else [relabel(folder, template, names)]
+    if maps is not None:
+        inside = folder / "consortium"
+        path, labels = maps_with_names(maps)
+        brought = Brought(path=path, labels=labels)
+        pages = [add_maps(inside if inside.is_dir() else folder, brought)]
+    else:
+        pages = rebuild(folder) if template is None else [relabel(folder, template, names)]
     paths = {_page_name(page): str(page) for page in pages}
     result({"paths": paths}, *map(str, pages), as_json=as_json)
 

@@ -451,7 +451,13 @@ def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
 
 
 def of_site(site: Site, model: ContrastModel) -> SiteOutcome:
-    return replace(nothing_for_sites(site, model), people=lambda: _own_people(site, model))
+    question = settings_of(CapeContrastConfig, site.config).asked
+    return replace(
+        nothing_for_sites(site, model),
+        people=lambda: _own_people(site, model),
+        settings=site.config.settings(),
+        space=None if question.of_tables else site.source.space,
+    )
 
 
 def _own_people(site: Site, model: ContrastModel) -> Table:

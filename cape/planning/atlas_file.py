@@ -14,6 +14,7 @@ from typing import Final
 
 from cape.data.folders import sites_below
 from cape.data.label_table import read_label_table
+from cape.data.templates import file_of_maps
 from cape.errors import ConfigError
 
 _IMAGES: Final = (".nii.gz", ".nii")
@@ -38,6 +39,13 @@ def table_beside(image: Path) -> Path | None:
         except ConfigError:
             continue
     return None
+
+
+def maps_with_names(base: Path) -> tuple[Path, dict[int, str]]:
+    """Return a file of public maps, `base` or in it, and the names of an atlas's labels."""
+    path = file_of_maps(base) or base
+    table = table_beside(path) if path.name.endswith(_IMAGES) else None
+    return path, {} if table is None else read_label_table(table)
 
 
 @contextmanager

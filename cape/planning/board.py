@@ -30,7 +30,7 @@ class BoardFacts:
     published: dict[str, str]  # by language
     n_sites: int
     colluders: int
-    is_local: bool  # each site's noise suffices for itself, and its own sum is seen
+    single_sums: bool  # the noisy sum of each site is seen, not only that of all
     budget: str  # epsilon and delta, in words
     mu: float
     right: str  # percent of even bets that the best guesser wins
@@ -64,8 +64,11 @@ def board_facts(
     public = () if question is None else question.public
     terms = "" if question is None else ", ".join(term.text for term in question.asked)
     pairs = {gdp_mu(epsilon=e, delta=d): (e, d) for e, d in policy.max_total}
+    # Of the papers' computations some send each sum with seeds that cancel, in the clear.
+    in_clear = getattr(config, "zero_sum", "ring") == "gaussian"
+    single_sums = in_clear or (config.noise == "local" and config.aggregation != "secagg")
     invented = None
-    if n_sites > 1 and config.key_trust != "pinned" and config.noise != "local":
+    if n_sites > 1 and config.key_trust != "pinned" and config.noise != "local" and not in_clear:
         shares = noise_shares_of(config, n_sites)
         alone = Cost.of_mu(mu).if_unknown(1, noise_shares=shares)
         invented = alone.epsilon(config.delta)
@@ -77,7 +80,7 @@ def board_facts(
         },
         n_sites=n_sites,
         colluders=config.colluders(n_sites),
-        is_local=config.noise == "local",
+        single_sums=single_sums,
         budget=f"epsilon {pair_text((config.epsilon, config.delta))}",
         mu=mu,
         right=_percent(mu),

@@ -26,7 +26,7 @@ from cape.data.label_table import read_label_table
 from cape.data.matrices import Orientation, read_matrix
 from cape.data.names import bare, natural_key
 from cape.data.people import ListRefusal, PeopleList, people_of_tables, read_people
-from cape.data.person_tables import tables_of
+from cape.data.person_tables import TABLE_ENDS, tables_of
 from cape.data.reading import read_run
 from cape.data.space import (
     ATLAS_FILES,
@@ -58,6 +58,7 @@ from cape.planning.run_headers import (
     told,
 )
 from cape.settings.config import Config
+from cape.settings.documents import toml_value
 from cape.settings.resolved import resolve
 from cape.space.feature_space import MNI152, FeatureSpace
 
@@ -213,8 +214,10 @@ def _read(asked: InitOptions) -> _Study:
             studies[-1].read(site, base)
         if studies[-1].paths:
             return studies[-1]
-    if compared := _compared(asked, sites):
-        return compared
+    # Whose other series are is refused below; a note, or a table that nobody named, is told.
+    if all(name.lower().endswith((*TABLE_ENDS, ".txt")) for name in names):
+        if compared := _compared(asked, sites):
+            return compared
     if not studies:
         do = "name the folder of one site (for fMRIPrep: the one with sub-*), or one that holds "
         do += "such folders or links to them; data to try it with: cape synth FOLDER."
@@ -241,6 +244,11 @@ def _compared(asked: InitOptions, sites: Mapping[str, Path]) -> _Study | None:
         study.lists[site] = people
         if refusal := people.refusal(findings.listing()):
             study.refusals[site] = refusal
+        for name in _series_below(base):
+            if name.lower().endswith(TABLE_ENDS):
+                line = f"tables = {toml_value([name])}"
+                where = "if its rows are people, write into site-policy.toml"
+                study.lines.append(f"{site}: {name} is not read; {where} {line}")
     return study if any(people.people for people in study.lists.values()) else None
 
 

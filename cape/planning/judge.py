@@ -130,19 +130,19 @@ def _planned(
     cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config
 ) -> tuple[Roster, ConfigError | None]:
     """Return the roster as if low quality were accepted, and the error if it were not."""
-    roster = roster_of_cards(cards, computation, replace(config, accept_low_quality=True))
+    roster = joined_roster(cards, computation, replace(config, accept_low_quality=True))
     if not config.private:
         return roster, None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyWarning)  # said once
-            roster_of_cards(cards, computation, replace(config, accept_low_quality=False))
+            joined_roster(cards, computation, replace(config, accept_low_quality=False))
     except ConfigError as err:
         return roster, err
     return roster, None
 
 
-def roster_of_cards(
+def joined_roster(
     cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config
 ) -> Roster:
     """Return the roster of these cards by the code of the aggregator; raises its errors."""
@@ -253,5 +253,5 @@ def why_refused(
     except PrivacyBudgetError as err:
         if column := err.fields.get("column"):
             return f"{err.code} the counts of {column} are not in public_counts"
-        return f"{err.code} {err.detail}"
+        return f"{err.code} {err.detail.replace(' = ', '=')}"
     return ""

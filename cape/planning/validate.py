@@ -20,7 +20,7 @@ from cape.data.pipeline import Inspection, SiteData, inspect_site
 from cape.errors import CapeError, CapeWarning
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import OwnerSettings, read_settings, settings_beside
-from cape.planning.judge import judge_config, roster_of_cards
+from cape.planning.judge import joined_roster, judge_config
 from cape.protocol.join import CARD_NONCE_BYTES, compare_cards, make_card
 from cape.protocol.messages import SiteCard
 from cape.settings.config import Config
@@ -298,7 +298,7 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
             compare_cards(cards, of_any_number if fewer else config)
             return ()
         judge_config(computation, config, n_sites=len(sites))
-        roster = roster_of_cards(cards, computation, config)
+        roster = joined_roster(cards, computation, config)
     except CapeError as err:
         return (_finding(err),)
     return tuple(

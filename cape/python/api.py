@@ -44,13 +44,13 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.python.people import (
+    array_of_file,
     by_site,
     features_of,
     in_python_words,
     is_folder,
     is_table,
     pandas_for,
-    read_table,
     several,
 )
 from cape.report import privacy_json, write_results
@@ -288,7 +288,7 @@ class Consortium:
         self._sites: dict[str, tuple[Array | SiteRun, ...] | Path] = {
             site: Path(people)
             if is_folder(people)
-            else tuple(read_table(X) if is_table(X) else X for X in several(people))
+            else tuple(array_of_file(X) if is_table(X) else X for X in several(people))
             for site, people in by_site(sites, None).items()
         }
         self._truth, self.space = truth, space

@@ -26,6 +26,7 @@ from cape.protocol.outcome import component_names
 from cape.python.api import Consortium, Result
 from cape.python.people import (
     WithConfounds,
+    array_of_file,
     by_site,
     features_of,
     is_file,
@@ -35,7 +36,6 @@ from cape.python.people import (
     paired,
     pandas_for,
     people_of,
-    read_table,
     run_of,
     several,
     time_series,
@@ -423,7 +423,7 @@ class JointICA(_Base):
             )
             confounds = None
         if is_table(person):
-            person = read_table(person)
+            person = array_of_file(person)
         if is_file(person):
             return run_of(person, confounds, place)
         array = np.asarray(person)

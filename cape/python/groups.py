@@ -10,20 +10,24 @@ from pathlib import Path
 from typing import Any, cast
 
 from cape.algorithms.estimators import Array
-from cape.data.tables import PERSON
+from cape.data.tables import PERSON, SESSION, column_names
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.python.api import simulate_folder
+from cape.python.notebook import comparison_html
 from cape.python.people import pandas_for
 from cape.report import files
-from cape.report.comparison import MATRICES, WEIGHT, GroupComparison
+from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, asked_in
 from cape.report.results import ComparisonFolder, read_folder, sentence
 from cape.settings.config import ONE_SITE
-from cape.settings.option import out_of_range
+from cape.settings.documents import toml_text
+from cape.settings.option import did_you_mean, out_of_range
+from cape.settings.own_words import POLICY_FILE
 from cape.settings.question import quoted
 
 Columns = Mapping[str, Sequence[object] | Array]
 Range = tuple[float, float]
+Words = str | Sequence[str]
 _SIGNS = re.compile(r"[\t\r\n]")
 
 
@@ -49,7 +53,7 @@ class GroupResult:
     >>> found = cape.compare_groups(tables, "dx", variables={"dx": ["control", "SZ"]},
     ...                             outcomes={"volume": (3, 6)}, public="dx", epsilon=4.0)
     >>> found
-    <GroupResult At these 3 sites, ... epsilon 4>
+    <GroupResult SZ and control differ in volume: ... epsilon 4>
     """
 
     sentence: str
@@ -125,6 +129,12 @@ class GroupResult:
         values = self.comparison.matrix(contrast or contrasts[0], what or kinds[0])
         return pd.DataFrame(values, index=regions, columns=regions)
 
+    def _repr_html_(self) -> str:
+        privacy = "NOT PRIVATE: no privacy guarantee."
+        if self.private:
+            privacy = f"epsilon {self.epsilon:.3g} at delta {self.delta:g} for every person."
+        return comparison_html(self.comparison, self.sentence, privacy)
+
     def __repr__(self) -> str:
         privacy = f"epsilon {self.epsilon:.3g}" if self.private else "NOT PRIVATE"
         return f"<GroupResult {self.sentence} {privacy}>"
@@ -139,12 +149,14 @@ def compare_groups(
     *,
     variables: str | Mapping[str, Range | Sequence[str]],
     outcomes: str | Mapping[str, Range],
-    public: str = "",
-    ask: str = "",
+    public: Words = "",
+    ask: Words = "",
     among: str = "",
-    change: str = "",
+    change: Words = "",
     test: str = "each",
     site_effects: str = "fixed",
+    maps: str | Path | None = None,
+    as_it_is: Words = "",
     epsilon: float | None = None,
     delta: float = 1e-5,
     private: bool | None = None,
@@ -158,7 +170,7 @@ def compare_groups(
     ----------
     sites : folder or mapping
         A folder that holds a folder for each site, or for each site a data frame or a mapping from
-        names to columns: by name, in a list, or one alone.
+        names to columns: by name, in a list, or one alone.  A site may lack an outcome.
     formula : str
         The right side of a formula of R: ``"dx * age + sex"``; the site is always in the model.
     variables : mapping or str
@@ -167,16 +179,22 @@ def compare_groups(
     outcomes : mapping or str
         Columns with the range of most people, ``{"hippocampus": (2500, 5500)}``, ``log(wmh)`` for
         positive skewed values; or a measure of maps such as ``"fnc"``.
-    public : str
+    public : str or sequence of str
         Columns whose counts by site are published; without any, errors are larger.
-    ask : str
+    ask : str or sequence of str
         Terms of the formula to answer; the first without it.
-    among, change : str
-        Only people of a level, ``"dx SZ"``; the later less the earlier session, ``"ses-1, ses-2"``.
+    among : str
+        Only people of a level, ``"dx SZ"``.
+    change : pair of str
+        The outcome is the later less the earlier session, ``("ses-1", "ses-2")``.
     test : str
         each outcome, or one pattern of all.
     site_effects : str
         fixed: for these sites; random: for sites like them.
+    maps : path, optional
+        Public maps whose connectivity is compared, or an atlas whose regions the outcomes join.
+    as_it_is : str or sequence of str
+        Columns that are right although cells of a whole site look wrong, such as one level only.
     epsilon, delta : float
         Total privacy loss per person.
     private : bool, optional
@@ -196,7 +214,7 @@ def compare_groups(
     ------
     ConfigError
         CAPE-E011: a question that cannot be read or answered, with what to write; CAPE-E013: no
-        epsilon; CAPE-E284: columns of different lengths.
+        epsilon; CAPE-E284: a table without a column, or with columns of different lengths.
     DataError
         The table of a site did not pass a check.
 
@@ -209,12 +227,12 @@ def compare_groups(
     """
     question = {
         "formula": formula,
-        "variables": _in_words(variables),
-        "outcomes": _in_words(outcomes),
-        "public": public,
-        "ask": ask,
+        "variables": _in_words("variables", variables),
+        "outcomes": _in_words("outcomes", outcomes),
+        "public": _listed(public),
+        "ask": _listed(ask),
         "among": among,
-        "change": change,
+        "change": _listed(change),
         "test": test,
         "site_effects": site_effects,
     }
@@ -227,16 +245,25 @@ def compare_groups(
             # A simulation may have fewer sites than the default minimum.
             few = ONE_SITE if len(tables) == 1 else {"min_sites": min(3, len(tables))}
             run_settings = {**few, "n_sites": len(tables), **run_settings}
-            data = base / "sites"
-            numbers = count(1)
+            if epsilon is None and private is not False and "epsilon" not in run_settings:
+                raise ConfigError("E013", setting="epsilon", do="pass epsilon=, or private=False.")
+            data, numbers = base / "sites", count(1)
+            needed, may_lack = _columns(run_settings)
             for name, columns in tables.items():
-                _write_table(data / name, columns, numbers, sessions=bool(change))
+                there = column_names(list(map(str, columns)))
+                lacks = [one for one in may_lack if one.lower() not in there]
+                wanted = needed if len(lacks) < len(may_lack) else needed + may_lack
+                _write_table(data / name, columns, numbers, wanted)
+                own = {"lacks": lacks, "as_it_is": _listed(as_it_is).split(", ")}
+                if own := {word: names for word, names in own.items() if any(names)}:
+                    (data / name / POLICY_FILE).write_text(toml_text(own), encoding="utf-8")
         folder = simulate_folder(
             str(data),
             out=out or base / "out",
             epsilon=epsilon,
             private=private,
             settings=run_settings,
+            maps=maps,
             seed=seed,
         )
         results = cast(ComparisonFolder, read_folder(folder)).results
@@ -248,6 +275,10 @@ def compare_groups(
         delta=results.delta,
         folder=folder if out else None,
     )
+
+
+def _listed(words: Words) -> str:
+    return words if isinstance(words, str) else ", ".join(words)
 
 
 def _tables_of(sites: Any) -> dict[str, Any]:
@@ -269,10 +300,14 @@ def _tables_of(sites: Any) -> dict[str, Any]:
     return dict(sites)
 
 
-def _in_words(columns: str | Mapping[str, Range | Sequence[str]]) -> str:
+def _in_words(setting: str, columns: object) -> str:
     """Return columns as the settings write them: ``dx control/SZ, age 18:90``."""
     if isinstance(columns, str):
         return columns
+    if not isinstance(columns, Mapping):
+        form = {"variables": "{'dx': ['control', 'SZ'], 'age': (18, 90)}"}
+        allowed = f"a mapping such as {form.get(setting, str({'hippocampus': (2500, 5500)}))}"
+        raise out_of_range(setting, type(columns).__name__, allowed)
     return ", ".join(f"{_name(name)} {_ends_or_levels(of)}" for name, of in columns.items())
 
 
@@ -282,33 +317,43 @@ def _name(name: str) -> str:
 
 
 def _ends_or_levels(of: Range | Sequence[object]) -> str:
-    numbers = all(isinstance(one, int | float) for one in of)
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in of)
     if isinstance(of, tuple) and len(of) == 2 and numbers:
         return f"{of[0]}:{of[1]}"
-    if numbers:  # a list of 18 and 90 may be either
+    if numbers or isinstance(of, str):  # a list of 18 and 90 may be either
         do = "write (18, 90) for a range, and levels as text: ['0', '1']."
         raise out_of_range("variables", of, "a range as a tuple, or levels as text", do)
     return "/".join(quoted(str(level)) for level in of)
 
 
+def _columns(settings: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns that the tables of a question must have, and its outcomes."""
+    question = asked_in(settings)
+    names = [one.name for one in question.variables if one.name not in question.of_runs]
+    # A person of two sessions has two rows.
+    names += [PERSON, SESSION] if question.change else []
+    outcomes = () if question.measure else tuple(one.name for one in question.outcomes)
+    return tuple(names), outcomes
+
+
 def _write_table(
-    folder: Path, columns: Any, numbers: Iterator[int], *, sessions: bool = False
+    folder: Path, columns: Any, numbers: Iterator[int], wanted: Sequence[str] = ()
 ) -> None:
     """Write the participants.tsv of a site; people whom no column names get the next `numbers`.
 
-    With `sessions` a person has several rows and needs a name.
+    ConfigError E284: a column of `wanted` is not there.
     """
     table = {str(name): list(columns[name]) for name in columns}
+    there = column_names(list(table))
+    if lacks := [name for name in wanted if name.lower() not in there]:
+        near = did_you_mean(lacks[0].lower(), there)
+        problem = f"the table of {folder.name} has no column {', '.join(lacks)}{near}"
+        raise ConfigError("E284", problem=problem, do=f"it has {', '.join(table)}.")
     lengths = {len(values) for values in table.values()}
     if len(lengths) != 1 or lengths == {0}:
         problem = f"a table whose columns have {', '.join(map(str, sorted(lengths)))} rows"
         raise ConfigError("E284", problem=problem, do="give every person a row in each column.")
     if PERSON not in table:
-        if sessions:
-            do = (
-                f"name the person of every row in a column {PERSON}, and the session in session_id."
-            )
-            raise ConfigError("E284", problem="sessions without names of people", do=do)
         table = {PERSON: [f"sub-{next(numbers):05}" for _ in range(lengths.pop())], **table}
     folder.mkdir(parents=True)
     table = {PERSON: table[PERSON], **table}  # first, as in every table of people

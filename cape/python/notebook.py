@@ -1,4 +1,4 @@
-"""A result in a notebook: the sentence, privacy, all maps, and the claim on each."""
+"""A result in a notebook: the sentence, privacy, and all maps with claims or the effects."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any
 
 from cape.counting import CountedPeople
 from cape.protocol.outcome import IcaOutcome, Outcome
+from cape.report.comparison import GroupComparison
+from cape.report.comparison_page import STRONGEST
+from cape.report.comparison_words import who_of
 from cape.report.consortium import components_of, results_of
 from cape.report.plots import has_matplotlib, png_of
 from cape.report.results import sentence
@@ -37,6 +40,21 @@ def result_html(
         for row in components_of(outcome)
     ]
     return "".join((*parts, _table(("map", "claim", "network", "largest z"), rows)))
+
+
+def comparison_html(found: GroupComparison, said: str, privacy: str) -> str:
+    """Return sentence, people, privacy and the strongest effects as HTML."""
+    parts = [f"<p><b>{escape(said)}</b></p>"]
+    if found.effects:
+        parts.append(f"<p>{escape(who_of(found))}</p>")
+    rows = sorted(found.effects, key=lambda row: 2.0 if row.p is None else row.p)[:STRONGEST]
+    header = ("contrast", "outcome", "estimate", "low95", "high95", "d", "p_holm", "fits")
+    cells = [[_cell(getattr(row, name)) for name in header] for row in rows]
+    return "".join((*parts, f"<p>{privacy}</p>", _table(header, cells)))
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -38,7 +38,7 @@ def is_table(x: Any) -> bool:
     return isinstance(x, str | os.PathLike) and suffix_of(Path(x).name) in MATRIX_SUFFIXES
 
 
-def read_table(path: str | os.PathLike[str]) -> Array:
+def array_of_file(path: str | os.PathLike[str]) -> Array:
     """Return the array (n_timepoints, n_features) of a file; ConfigError CAPE-E284."""
     place = Path(path)
     if not place.is_file():

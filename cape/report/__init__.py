@@ -11,13 +11,16 @@ from pathlib import Path
 from cape.errors import ConfigError
 from cape.protocol.outcome import SiteOutcome
 from cape.report import private_folder, site_page
-from cape.report.consortium import add_score, relabel, write_results
+from cape.report.consortium import add_maps, add_score, relabel, write_results
 from cape.report.consortium_page import render
+from cape.report.network_maps import Brought
 from cape.report.page import of_run
 from cape.report.private_folder import PrivateSummary, append_sent
 from cape.report.results import sentence
 
 __all__ = [
+    "Brought",
+    "add_maps",
     "add_score",
     "append_sent",
     "copied",

@@ -253,15 +253,20 @@ def paint_planes(
 
 def paint_glass(
     axes: Axes, canvas: Canvas, values: Array, limit: float, corner: Any = (0.0, 0.0)
-) -> None:
-    """Draw the largest |z| along each axis, with its sign, within the outline of the features."""
+) -> list[tuple[float, ...]]:
+    """Draw the largest |z| along each axis, with its sign, within the outline of the features.
+
+    Return the box of each plane: left, right, bottom, top in mm.
+    """
     layers = []
     for normal, grey in enumerate(_glass_of(canvas)):
         at = np.abs(values).argmax(axis=normal)
         through = np.take_along_axis(values, np.expand_dims(at, normal), axis=normal)
         layers.append((grey, through.squeeze(normal)))
-    for normal, box in enumerate(_paint(axes, canvas, layers, limit, corner)):
+    boxes = _paint(axes, canvas, layers, limit, corner)
+    for normal, box in enumerate(boxes):
         _mark(axes, box, "", left=normal == 0)
+    return boxes
 
 
 @functools.lru_cache(maxsize=1)
@@ -287,7 +292,7 @@ def _paint(
     """
     pixel = canvas.step / PIXELS_PER_POINT
     gap = max(1, round(PLANE_GAP / pixel))
-    planes = [_pixels(grey, values, limit, smooth=canvas.smooth) for grey, values in layers]
+    planes = [pixels(grey, values, limit, smooth=canvas.smooth) for grey, values in layers]
     wide = sum(plane.shape[1] + gap for plane in planes)
     board = np.full((max(plane.shape[0] for plane in planes), wide, 3), 255, dtype=np.uint8)
     left, bottom = corner
@@ -304,7 +309,7 @@ def _paint(
     return boxes
 
 
-def _pixels(grey: Array, values: Array, limit: float, *, smooth: bool) -> npt.NDArray[np.uint8]:
+def pixels(grey: Array, values: Array, limit: float, *, smooth: bool) -> npt.NDArray[np.uint8]:
     """Return a plane (right, up) as RGB, rows upwards: values over smoothed grey."""
     from PIL import Image
 

@@ -163,13 +163,30 @@ class SiteRow:
     def asked(self) -> int:
         return sum(self.counts.values()) if self.counts else self.people
 
+    @property
+    def left_out(self) -> str:
+        """Why no person of the site is in the answer to the first term; "" if some are."""
+        if self.weight != 0:
+            return ""
+        if not self.asked:
+            return "no people of a group that is asked, as it says"
+        several = sum(n > 0 for n in self.counts.values()) > 1
+        return "no such outcome" if several and self.lacks else "people of one group only"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
-    """One row of networks.tsv."""
+    """One row of networks.tsv: a public map, or a region of an atlas that outcomes name."""
 
     name: str
     domain: str | None
+    # Where its largest cluster is cut, mm; file and volume, or label of an atlas, of its picture.
+    # None without the maps.
+    x: float | None = None
+    y: float | None = None
+    z: float | None = None
+    file: str | None = None
+    volume: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,12 +206,12 @@ class GroupComparison:
     @property
     def asked(self) -> Question:
         """The question, read again from the owner's words."""
-        return parse_question(**self.question)
+        return asked_in(self.question)
 
     @property
-    def people(self) -> int:
-        """The number of people who were asked."""
-        return sum(site.asked for site in self.sites)
+    def entered(self) -> tuple[SiteRow, ...]:
+        """The sites whose people are in the answer to the first term."""
+        return tuple(site for site in self.sites if not site.left_out)
 
     @property
     def tested(self) -> Effect | None:
@@ -230,6 +247,11 @@ class GroupComparison:
             i, j, value = at[row.region_a or ""], at[row.region_b or ""], getattr(row, what)
             values[i, j] = values[j, i] = math.nan if value is None else value
         return values
+
+
+def asked_in(settings: Mapping[str, Any]) -> Question:
+    """Return the question of the settings of a run."""
+    return parse_question(**{name: str(settings.get(name) or "") for name in QUESTION})
 
 
 # -- from released states ----------------------------------------------------------------------

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 from cape.report import plots
-from cape.report.comparison import ESTIMATED, SIGNIFICANT, WEIGHT, Effect, GroupComparison
-from cape.report.comparison_words import per, r_line
+from cape.report.comparison import ESTIMATED, SIGNIFICANT, WEIGHT, Effect, GroupComparison, Omnibus
+from cape.report.comparison_words import exp, p_text, per, r_line
+from cape.report.network_maps import Drawer
 from cape.report.page import Values
 from cape.report.plots import Picture
 from cape.report.results import ComparisonFolder
@@ -22,6 +25,9 @@ MAX_DRAWN_EFFECTS: Final = 40
 # A longer table is folded, and its strongest rows are shown.
 MAX_ROWS: Final = 12
 STRONGEST: Final = 10
+# Edges in a glass brain; networks whose pictures stand at the edges of a matrix
+MAX_GLASS: Final = 20
+MAX_THUMBNAILS: Final = 24
 # Parts of an error, in words
 PARTS: Final = {
     "sampling": "the choice of people",
@@ -36,13 +42,17 @@ Cells = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EffectTable:
-    """One contrast: its picture, and its table; `folded` has all rows if `rows` has not."""
+    """One contrast: its pictures, and its table; `folded` has all rows if `rows` has not.
+
+    `strongest`: outcomes with what is said of each and the pictures of their networks.
+    """
 
     title: str
-    picture: Picture | None
+    pictures: tuple[Picture, ...]
     header: Cells
     rows: tuple[Cells, ...]
     folded: tuple[Cells, ...]
+    strongest: tuple[tuple[str, str, tuple[Picture, ...]], ...] = ()
 
 
 def what_differs(folder: ComparisonFolder, drawn: bool) -> Values | None:
@@ -50,39 +60,73 @@ def what_differs(folder: ComparisonFolder, drawn: bool) -> Values | None:
     if not result.effects:
         return None
     question, tested = result.asked, result.tested
+    drawer = Drawer(folder.path, result.networks) if drawn else None
     if tested is not None:
-        pattern = _table_of(question, question.asked[0], tested.contrast, [tested], None)
-        return {"pattern": pattern, "tests": (), "blocks": [_weights(result, drawn=drawn)]}
+        pattern = _table_of(question, question.asked[0], tested.contrast, [tested])
+        return {"pattern": pattern, "tests": (), "blocks": [_weights(result, drawer)]}
     blocks = []
     for term in question.asked:
         for contrast in result.contrasts(term.text):
             rows = result.of_term(term.text, contrast)
-            picture = _picture(result, question, term, contrast) if drawn else None
-            blocks.append(_table_of(question, term, contrast, rows, picture))
-    return {"blocks": blocks, "pattern": None, "tests": result.omnibus}
+            block = _table_of(question, term, contrast, rows)
+            if drawer is not None:
+                block = replace(
+                    block,
+                    pictures=tuple(_pictures(result, question, term, contrast, drawer)),
+                    strongest=_strongest(question, term, rows, drawer),
+                )
+            blocks.append(block)
+    return {"blocks": blocks, "pattern": None, "tests": [_test(row) for row in result.omnibus]}
 
 
-def _weights(result: GroupComparison, *, drawn: bool) -> EffectTable:
+def _test(row: Omnibus) -> Cells:
+    chi2 = "-" if row.chi2 is None else f"{row.chi2:.1f}"
+    return (row.outcome, chi2, f"{row.df:.0f}", _p_cell(row.p), _p_cell(row.p_holm))
+
+
+def _weights(result: GroupComparison, drawer: Drawer | None) -> EffectTable:
     """Return the pattern that one half gave: the largest weights, and all of them folded."""
     rows = sorted(result.pattern, key=lambda row: -abs(row.weight))
     cells = tuple((row.outcome, f"{row.weight:.3f}") for row in rows)
-    picture = None
-    if drawn and result.regions:
+    pictures: tuple[Picture, ...] = ()
+    if drawer is not None and result.regions:
         alt = "Weights of the pattern; colours say the sign and the size, not that an edge differs."
         weights = result.matrix("", WEIGHT)
-        picture = plots.draw_edges(result.regions, weights, alt, "weight in the pattern")
+        pictures = (_edges(result, weights, alt, "weight in the pattern", drawer),)
     return EffectTable(
         title="Weights of the pattern",
-        picture=picture,
+        pictures=pictures,
         header=("outcome", "weight"),
         rows=cells[:STRONGEST],
         folded=cells if len(cells) > STRONGEST else (),
-    )
+        strongest=() if drawer is None else tuple(
+            (row.outcome, f"weight {row.weight:.2f}", tiles)
+            for row in rows[:STRONGEST]
+            if (tiles := _tiles(drawer, row.outcome, row.region_a, row.region_b))
+        ),
+    )  # fmt: skip
 
 
-def _table_of(
-    question: Question, term: Term, contrast: str, rows: Sequence[Effect], picture: Picture | None
-) -> EffectTable:
+def _strongest(
+    question: Question, term: Term, rows: Sequence[Effect], drawer: Drawer
+) -> tuple[tuple[str, str, tuple[Picture, ...]], ...]:
+    """Return the strongest outcomes of which something is said, with pictures of their networks."""
+    step, words = per(question, term)
+    found = []
+    for row in sorted((row for row in rows if row.p is not None), key=_p)[:STRONGEST]:
+        if tiles := _tiles(drawer, row.outcome, row.region_a, row.region_b):
+            d = (row.d, row.d_low95, row.d_high95)
+            size = "size not known" if None in d else f"{_interval(d, step)} sd{words}"
+            found.append((row.outcome, f"{size}, {p_text(row.p or 0.0)}", tiles))
+    return tuple(found)
+
+
+def _tiles(drawer: Drawer, outcome: str, *regions: str | None) -> tuple[Picture, ...]:
+    names = [name for name in regions if name] or [outcome]
+    return tuple(tile for name in names if (tile := drawer.tile(name)))
+
+
+def _table_of(question: Question, term: Term, contrast: str, rows: Sequence[Effect]) -> EffectTable:
     step, words = per(question, term)
     logs = {one.name for one in question.outcomes if one.log}
     unit = rows[0].unit if len({row.unit for row in rows}) == 1 and not logs else None
@@ -94,15 +138,15 @@ def _table_of(
         return (
             row.outcome,
             _difference(row, step, ratio=row.outcome in logs),
-            _interval((row.d, row.d_low95, row.d_high95), step, ".2f"),
-            _number(row.p),
-            *((_number(row.p_holm),) if corrected else ()),
+            _interval((row.d, row.d_low95, row.d_high95), step),
+            _p_cell(row.p),
+            *((_p_cell(row.p_holm),) if corrected else ()),
             *((row.fits,) if fits else ()),
         )
 
     return EffectTable(
-        title=f"{contrast}{words}",
-        picture=picture,
+        title=f"{contrast}{',' if words else ''}{words}",
+        pictures=(),
         header=(
             "outcome",
             f"{'slope' if words else 'difference'}{f', {unit}' if unit else ''} [95 %]",
@@ -120,45 +164,51 @@ def _p(row: Effect) -> float:
     return 2.0 if row.p is None else row.p
 
 
+def _p_cell(p: float | None) -> str:
+    return "-" if p is None else p_text(p).removeprefix("p ").replace("< ", "<")
+
+
 def _difference(row: Effect, step: float, *, ratio: bool) -> str:
     """Return the estimate with its interval; of a logarithm, the ratio."""
     values = (row.estimate, row.low95, row.high95)
     if row.fits not in ESTIMATED or None in values:
         return "-"
     if ratio:
-        times = tuple(_exp(step * value) for value in values if value is not None)
-        return "times " + _interval(times, 1.0, ".3g")
-    return _interval(values, step, ".3g")
+        return f"times {_numbers([exp(step * value) for value in values if value is not None])}"
+    return _numbers([step * value for value in values if value is not None])
 
 
-def _exp(value: float) -> float:
-    # Noise may be larger than any logarithm of people.
-    return math.exp(min(max(value, -700.0), 700.0))
-
-
-def _interval(values: Sequence[float | None], step: float, form: str) -> str:
-    known = [format(step * value, form) for value in values if value is not None]
+def _interval(values: Sequence[float | None], step: float) -> str:
+    known = [f"{step * value:.2f}" for value in values if value is not None]
     return "{} [{}, {}]".format(*known) if len(known) == 3 else "-"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}"
+def _numbers(values: Sequence[float]) -> str:
+    """Return a number and its interval to three digits of the largest of them."""
+    largest = max(map(abs, values))
+    digits = 0 if largest == 0 else 2 - math.floor(math.log10(largest))
+    if digits > 6:  # too small for a fraction that is read
+        return "{:.2e} [{:.2e}, {:.2e}]".format(*values)
+    texts = (f"{round(value, digits):,.{max(digits, 0)}f}" for value in values)
+    return "{} [{}, {}]".format(*texts)
 
 
-def _picture(
-    result: GroupComparison, question: Question, term: Term, contrast: str
-) -> Picture | None:
+def _pictures(
+    result: GroupComparison, question: Question, term: Term, contrast: str, drawer: Drawer
+) -> Iterator[Picture]:
+    rows = result.of_term(term.text, contrast)
     if result.regions:
-        return _matrix(result, question, contrast, result.of_term(term.text, contrast))
-    rows = [row for row in result.of_term(term.text, contrast) if row.d is not None]
-    if not rows:
-        return None
+        yield from _of_edges(result, question, contrast, rows, drawer)
+        return
+    known = [row for row in rows if row.d is not None]
+    if not known:
+        return
     step, words = per(question, term)
-    shown = rows if len(rows) <= MAX_DRAWN_EFFECTS else sorted(rows, key=_p)[:MAX_DRAWN_EFFECTS]
+    shown = known if len(known) <= MAX_DRAWN_EFFECTS else sorted(known, key=_p)[:MAX_DRAWN_EFFECTS]
     values = np.array([(row.d, row.d_low95, row.d_high95) for row in shown], dtype=np.float64)
     d, low, high = step * values.T
     after = " after Holm" if len(rows) > 1 else ""
-    return plots.draw_effects(
+    yield plots.draw_effects(
         [row.outcome for row in shown],
         d,
         low,
@@ -166,28 +216,67 @@ def _picture(
         [row.found for row in shown],
         f"{contrast}{words}: {len(shown)} of {len(rows)} outcomes; blue differs from zero{after}.",
     )
+    leave = {row.outcome: step * (row.d or 0.0) for row in rows if _leaves(row)}
+    alt = f"{contrast}{words}: regions that leave zero (false discovery rate .05) in colour."
+    if picture := drawer.regions(leave, "sd", alt):
+        yield picture
 
 
-def _matrix(
-    result: GroupComparison, question: Question, contrast: str, rows: Sequence[Effect]
-) -> Picture | None:
-    """Draw the edges that leave zero; the others are grey."""
+def _leaves(row: Effect) -> bool:
+    return row.q_bh is not None and row.q_bh < SIGNIFICANT
+
+
+def _of_edges(
+    result: GroupComparison,
+    question: Question,
+    contrast: str,
+    rows: Sequence[Effect],
+    drawer: Drawer,
+) -> Iterator[Picture]:
+    """Draw the edges that leave zero, the others grey; the strongest of them in a glass brain."""
     # Edges of maps have one unit; those of a table are compared in sd.
     what, unit = ("d", "difference (d)") if question.measure is None else ("estimate", "Fisher z")
     judged = [row for row in rows if row.p is not None]
-    leave = [row for row in judged if row.q_bh is not None and row.q_bh < SIGNIFICANT]
+    leave = sorted(filter(_leaves, judged), key=_p)
     if not leave:
-        return None
+        return
     regions, values = result.regions, result.matrix(contrast, what)
     kept = np.full_like(values, np.nan)
     for row in leave:
         i, j = regions.index(row.region_a or ""), regions.index(row.region_b or "")
         kept[[i, j], [j, i]] = values[i, j]
     alt = (
-        f"{contrast}: {len(leave)} of {len(judged)} edges leave zero (Benjamini and Hochberg, "
-        ".05). The others are grey: nothing is claimed of them."
+        f"{contrast}: {len(leave)} of {len(judged)} connections leave zero (false discovery rate "
+        ".05, Benjamini and Hochberg). The others are grey: nothing is claimed of them."
     )
-    return plots.draw_edges(regions, kept, alt, unit)
+    yield _edges(result, kept, alt, unit, drawer)
+    edges = [
+        (row.region_a or "", row.region_b or "", value)
+        for row in leave[:MAX_GLASS]
+        if (value := getattr(row, what)) is not None
+    ]
+    alt = f"The strongest {len(edges)} of these, red above zero, blue below."
+    if picture := drawer.glass(edges, alt):
+        yield picture
+
+
+def _edges(result: GroupComparison, values: Array, alt: str, unit: str, drawer: Drawer) -> Picture:
+    """Draw a matrix in the order of domains, with the networks at its edges."""
+    domain = {one.name: one.domain or "" for one in result.networks}
+    named = list(dict.fromkeys(domain.get(name, "") for name in result.regions))
+    order = sorted(
+        range(len(result.regions)), key=lambda i: named.index(domain.get(result.regions[i], ""))
+    )
+    names = [result.regions[i] for i in order]
+    few = len(names) <= MAX_THUMBNAILS and all(name in drawer.networks for name in names)
+    return plots.draw_edges(
+        names,
+        values[np.ix_(order, order)],
+        alt,
+        unit,
+        groups=[domain.get(name, "") for name in names],
+        thumbnails=[drawer.thumbnail(name) for name in names] if few else (),
+    )
 
 
 def sure(folder: ComparisonFolder, drawn: bool) -> Values | None:
@@ -207,17 +296,38 @@ def balance(folder: ComparisonFolder, drawn: bool) -> Values | None:
     result = folder.results.comparison
     if not result.effects:
         return None
-    groups: dict[str, list[Cells]] = {}
-    for row in result.balance:
-        cells = (
+    contrasts = list(dict.fromkeys(row.contrast for row in result.balance))
+    several = len(contrasts) > 1
+    rows = [
+        (
+            *((row.contrast,) if several else ()),
             row.column,
             "-" if row.difference is None else f"{row.difference:.2g}",
             f"{row.before:.2f}",
             f"{row.left:.2f}",
         )
-        groups.setdefault(row.contrast, []).append(cells)
+        for row in result.balance
+    ]
+    header: Cells = ("column", "difference", "in sd of people", "may be left after weighting, sd")
+    header = ("contrast", *header) if several else header
+    title = "Groups, within sites" if several else f"{''.join(contrasts)}, within sites"
     adjusted = {name for term in result.asked.asked for names in term.nuisance for name in names}
-    return {"groups": groups, "adjusted": bool(adjusted)}
+    return {
+        "rows": rows, "header": header, "title": title, "adjusted": bool(adjusted),
+        **_means(result),
+    }  # fmt: skip
+
+
+def _means(result: GroupComparison) -> Values:
+    groups = list(dict.fromkeys(row.group for row in result.means))
+    logs = {one.name for one in result.asked.outcomes if one.log}
+    table: dict[str, dict[str, str]] = {}
+    for row in result.means:
+        mean = None if row.mean is None else exp(row.mean) if row.outcome in logs else row.mean
+        shown = "-" if mean is None else f"{mean:,.4g}" if abs(mean) < 1e4 else f"{mean:,.0f}"
+        table.setdefault(row.outcome, {})[row.group] = shown
+    rows = [(name, *(cells.get(group, "-") for group in groups)) for name, cells in table.items()]
+    return {"mean_groups": tuple(groups), "means": rows, "logs": bool(logs)}
 
 
 def people(folder: ComparisonFolder, drawn: bool) -> Values:
@@ -231,6 +341,7 @@ def people(folder: ComparisonFolder, drawn: bool) -> Values:
     }
     if cells:
         columns["not asked"] = [site.people - site.asked for site in sites]
+        columns["entered"] = [0 if site.left_out else site.asked for site in sites]
     if any(site.weight is not None for site in sites):
         columns["share of the answer"] = [f"{100 * (site.weight or 0):.0f} %" for site in sites]
     if any(site.lacks for site in sites):
@@ -239,24 +350,10 @@ def people(folder: ComparisonFolder, drawn: bool) -> Values:
     return {
         "header": list(columns),
         "rows": list(zip(*columns.values(), strict=True)),
-        "alone": [site.site for site in sites if site.weight == 0],
+        "left_out": [(site.site, site.left_out) for site in sites if site.left_out],
         "observed": [
             (outcome, f"{100 * share:.0f} %") for outcome, share in seen if share is not None
         ],
         "missing": [f"{row.contrast}: {100 * row.difference:+.0f} %" for row in result.missing],
         "public": result.asked.public,
     }
-
-
-def means(folder: ComparisonFolder, drawn: bool) -> Values | None:
-    result = folder.results.comparison
-    if not result.means:
-        return None
-    groups = list(dict.fromkeys(row.group for row in result.means))
-    logs = {one.name for one in result.asked.outcomes if one.log}
-    table: dict[str, dict[str, str]] = {}
-    for row in result.means:
-        mean = None if row.mean is None else _exp(row.mean) if row.outcome in logs else row.mean
-        table.setdefault(row.outcome, {})[row.group] = "-" if mean is None else f"{mean:.4g}"
-    rows = [(name, *(cells.get(group, "-") for group in groups)) for name, cells in table.items()]
-    return {"groups": tuple(groups), "rows": rows, "logs": bool(logs)}

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from cape.report.comparison import ESTIMATED, Effect, GroupComparison
+from cape.report.comparison import ESTIMATED, Effect, GroupComparison, regions_of
 from cape.settings.question import Question, Term, term_text
 
 # At most so many outcomes are named in a sentence; effects.tsv holds all.
@@ -30,7 +30,15 @@ WITHHELD: Final = {
     "lacks": "no site with people of all groups has it",
 }
 # What outcomes are called, by the measure of maps; those of a table: outcomes
-_NOUNS: Final = {"fnc": "connections", "domains": "connections of domains"}
+_NOUNS: Final = {
+    "fnc": "connections",
+    "domains": "connections of domains",
+    "power": "shares of power",
+    "falff": "values of fALFF",
+    "loadings": "network strengths",
+}
+# A range of age that ends below is one in years.
+_OLDEST: Final = 130.0
 
 
 def sentences_of(result: GroupComparison) -> tuple[str, ...]:
@@ -40,15 +48,10 @@ def sentences_of(result: GroupComparison) -> tuple[str, ...]:
     """
     question = result.asked
     if result.tested is not None:
-        return (_pattern_sentence(result, question, result.tested),)
-    where = _where(result, question)
-    terms = (
-        _sentence(result, question, term, where if i == 0 else "There")
-        for i, term in enumerate(question.asked)
-    )
+        return (_pattern_sentence(question, result.tested),)
     silent = _by_state(result, judged=False)
     notes = (f"Nothing is said about {_some(of)}: {WITHHELD[fits]}." for fits, of in silent.items())
-    return (*terms, *notes)
+    return (*(_sentence(result, question, term) for term in question.asked), *notes)
 
 
 def notes_of(result: GroupComparison) -> tuple[str, ...]:
@@ -73,16 +76,22 @@ def _by_state(result: GroupComparison, *, judged: bool) -> dict[str, list[str]]:
 
 
 def who_of(result: GroupComparison) -> str:
-    """Return how many were asked, how many of them have a value, and what was adjusted for."""
-    question = result.asked
+    """Return whom the answer is of: sites, people with a value, what was adjusted for."""
+    question, sites, entered = result.asked, result.sites, result.entered
     whom = f" ({question.among[0]} {' or '.join(question.among[1])})" if question.among else ""
-    parts = [f"{_count(len(result.sites), 'site')}, {result.people:,} people asked{whom}"]
+    n = _count(len(sites), "site") if entered == sites else f"{len(entered)} of {len(sites)} sites"
+    parts = [n, f"{sum(site.asked for site in entered):,} people asked{whom}"]
     shares = [row.observed for row in result.effects if row.observed is not None]
     if shares:
         low, high = (round(100 * share) for share in (min(shares), max(shares)))
         parts.append(f"about {low if low == high else f'{low} to {high}'} % with a value")
     adjusted = [term_text(names) for names in question.asked[0].nuisance]
-    return f"{', '.join(parts)}; adjusted for {_and([*adjusted, 'site'])}."
+    text = f"{', '.join(parts)}; adjusted for {_and([*adjusted, 'site'])}."
+    for reason in dict.fromkeys(site.left_out for site in sites if site.left_out):
+        names = [site.site for site in sites if site.left_out == reason]
+        text += f" {_and(names)} did not enter: {reason}."
+    which = "sites like these" if question.random else "these sites"
+    return f"{text} The answer is for {which if len(entered) > 1 else 'this site'}."
 
 
 def r_line(question: Question) -> str:
@@ -98,12 +107,14 @@ def r_line(question: Question) -> str:
 
 
 def per(question: Question, term: Term) -> tuple[float, str]:
-    """Return the step in which slopes are said, and its words: (10, " per 10 of age").
+    """Return the step in which slopes are said, and its words: (10, " in 10 years").
 
     The step of a column is the power of ten below a quarter of its range; of levels it is 1.
     """
     ranges = [one for name in term.names if (one := question.variable(name)).is_range]
     steps = [10.0 ** math.floor(math.log10(one.unit)) for one in ranges]
+    if len(ranges) == 1 and ranges[0].name.lower() == "age" and ranges[0].high < _OLDEST:
+        return steps[0], f" in {steps[0]:g} years"
     texts = [f"{step:g} of {one.name}" for step, one in zip(steps, ranges, strict=True)]
     if len(texts) == 2 and texts[0] == texts[1]:
         texts = [f"square of {texts[0]}"]
@@ -132,20 +143,20 @@ def _judged(result: GroupComparison, term: Term) -> list[Effect]:
     return [row for row in rows if row.fits in ESTIMATED or row.outcome in found]
 
 
-def _sentence(result: GroupComparison, question: Question, term: Term, where: str) -> str:
+def _sentence(result: GroupComparison, question: Question, term: Term) -> str:
     rows, judged, found = result.of_term(term.text), _judged(result, term), _found(result, term)
     names = _names(judged)
     if not judged:
         reasons = "; ".join(dict.fromkeys(WITHHELD[row.fits] for row in rows))
-        return f"{where}, nothing can be said about {_any(question, _names(rows))}: {reasons}."
+        return f"Nothing can be said about {_any(question, _names(rows))}: {reasons}."
     which = [name for name in names if name in found]
     if not which:
-        text = f"{_none(question, term)} was found in {_any(question, names)}"
-        return f"{where}, {text}: {_excluded(question, term, judged)}."
+        text = f"No {_asked(question, term)} was found in {_any(question, names)}"
+        return f"{text}: {_excluded(question, term, judged)}."
     there = [row for row in judged if row.outcome in found]
     strongest = min(there, key=_order)
-    text = _differs(question, term, which, names, strongest)
     several = len(result.contrasts(term.text)) > 1
+    text = _differs(question, term, which, names, there)
     if len(which) > 1:
         text += f", most {f'{strongest.contrast} ' if several else ''}in {strongest.outcome}"
     else:
@@ -154,7 +165,7 @@ def _sentence(result: GroupComparison, question: Question, term: Term, where: st
     text += f": {_size(question, term, strongest)}, {_p(strongest, of=len(rows))}"
     if several:
         text += f"; pairs that differ: {_pairs(there)}"
-    return f"{where}, {text}."
+    return f"{text}."
 
 
 def _order(row: Effect) -> tuple[bool, bool, float]:
@@ -163,62 +174,80 @@ def _order(row: Effect) -> tuple[bool, bool, float]:
 
 
 def _differs(
-    question: Question, term: Term, which: Sequence[str], names: Sequence[str], strongest: Effect
-) -> str:
+    question: Question, term: Term, which: Sequence[str], names: Sequence[str],
+    rows: Sequence[Effect],
+) -> str:  # fmt: skip
     factors, ranges = _kinds(question, term)
     what = which[0] if len(names) == 1 else f"{len(which)} of {len(names)} {_noun(question)}"
     if 1 < len(names) == len(which):
         what = f"{'both' if len(names) == 2 else f'all {len(names)}'} {_noun(question)}"
-    if question.change:
-        what = f"the change from session {' to '.join(question.change)} of {what}"
+    what = f"{_change(question)}{what}"
     if len(factors) == 1 and not ranges:
         return f"{_and(_levels(question, factors[0]))} differ in {what}"
     if len(factors) == 2:
-        return f"the effect of {factors[0]} on {what} depends on {factors[1]}"
+        return f"The effect of {factors[0]} depends on {factors[1]} in {what}"
     if factors:
-        word = "differs among" if len(_levels(question, factors[0])) > 2 else "differs between"
-        return f"the slope of {ranges[0]} in {what} {word} {_and(_levels(question, factors[0]))}"
+        levels = _levels(question, factors[0])
+        word = "among" if len(levels) > 2 else "between"
+        return f"The slope with {ranges[0]} differs {word} {_and(levels)} in {what}"
     if len(set(ranges)) == 2:
-        return f"the slope of {ranges[0]} in {what} depends on {ranges[1]}"
+        return f"The slope with {ranges[0]} depends on {ranges[1]} in {what}"
+    what = what if len(names) == 1 and not question.change else f"{what[0].upper()}{what[1:]}"
     if len(ranges) == 2:
-        return f"{ranges[0]} and {what} go together along a curve"
-    if len(names) == 1 and strongest.estimate is not None:
-        return f"{what} {'rises' if strongest.estimate > 0 else 'falls'} with {ranges[0]}"
-    return f"{what} {'changes' if len(which) == 1 else 'change'} with {ranges[0]}"
+        return f"{what} and {ranges[0]} go together along a curve"
+    signs = {(row.estimate or 0.0) > 0 for row in rows}
+    word = "change" if len(signs) > 1 else "rise" if signs == {True} else "fall"
+    return f"{what} {word}{'s' * (len(which) == 1)} with {ranges[0]}"
 
 
-def _none(question: Question, term: Term) -> str:
+def _asked(question: Question, term: Term) -> str:
+    """Return what a term asks for, after "no"."""
     factors, ranges = _kinds(question, term)
     if len(factors) == 2:
-        return f"no dependence of the effect of {factors[0]} on {factors[1]}"
+        return f"dependence of the effect of {factors[0]} on {factors[1]}"
     if len(set(ranges)) == 2:
-        return f"no dependence of the slope of {ranges[0]} on {ranges[1]}"
+        return f"dependence of the slope with {ranges[0]} on {ranges[1]}"
     if len(ranges) == 2:
-        return f"no curve of {ranges[0]}"
+        return f"curve of {ranges[0]}"
     if not factors:
-        return f"no slope of {ranges[0]}"
+        return f"change with {ranges[0]}"
     levels = _levels(question, factors[0])
-    text = f"no difference {'among' if len(levels) > 2 else 'between'} {_and(levels)}"
-    return f"{text} in the slope of {ranges[0]}" if ranges else text
+    text = f"difference {'among' if len(levels) > 2 else 'between'} {_and(levels)}"
+    return f"{text} in the slope with {ranges[0]}" if ranges else text
 
 
 def _size(question: Question, term: Term, row: Effect) -> str:
-    """Return d and its interval; else the estimate; else the direction alone."""
+    """Return d and its interval; else the estimate; else the direction alone.
+
+    A slope is said by its direction where there is one: by 0.18 sd [0.10, 0.26] in 10 years.
+    """
     step, words = per(question, term)
-    if row.d is not None and row.d_low95 is not None and row.d_high95 is not None:
-        d, low, high = step * row.d, step * row.d_low95, step * row.d_high95
-        text = f"{d:.2f} [{low:.2f}, {high:.2f}]"
-        return f"{text} sd{words}" if words else f"d {text}"
-    if row.estimate is None or row.low95 is None or row.high95 is None:
-        return "size not known"
-    if row.fits == "no d":
-        cells = (f"{step * value:.3g}" for value in (row.estimate, row.low95, row.high95))
-        return "{} [{}, {}]".format(*cells) + words
-    side = "above" if row.estimate > 0 else "below"
-    first, less, second = row.contrast.partition(" - ")
-    if len(term.names) == 1 and less:
-        return f"size not known, {first} {side} {second}"
-    return f"size not known, {side} zero"
+    factors, ranges = _kinds(question, term)
+    values = (row.d, row.d_low95, row.d_high95)
+    unit, form = " sd of the change" if question.change else " sd", ".2f"
+    if None in values and row.fits == "no d":
+        values, unit, form = (row.estimate, row.low95, row.high95), "", ".3g"
+    if row.estimate is None or None in values:
+        side = "above" if (row.estimate or 0.0) > 0 else "below"
+        first, less, second = row.contrast.partition(" - ")
+        two = len(term.names) == 1 and less
+        known = f"{first} {side} {second}" if two else f"{side} zero"
+        return f"size not known, {known}" if row.estimate is not None else "size not known"
+    value, low, high = (step * one for one in values if one is not None)
+    lead = ""
+    if row.found and low * high > 0 and len(ranges) == 1:
+        last = f"in {question.variable(factors[0]).levels[-1]} " if factors else ""
+        lead = f"{last}{'higher' if value > 0 else 'lower'} by " if factors else "by "
+        value, low, high = (abs(value), *sorted((abs(low), abs(high))))
+    ratio = ""
+    if any(one.log for one in question.outcomes if one.name == row.outcome):
+        ratio = f", times {exp(step * row.estimate):.3g}"
+    return f"{lead}{value:{form}}{unit} [{low:{form}}, {high:{form}}]{words}{ratio}"
+
+
+def exp(value: float) -> float:
+    # Noise may be larger than any logarithm of people.
+    return math.exp(min(max(value, -700.0), 700.0))
 
 
 def _excluded(question: Question, term: Term, rows: Sequence[Effect]) -> str:
@@ -228,7 +257,7 @@ def _excluded(question: Question, term: Term, rows: Sequence[Effect]) -> str:
         return f"{_size(question, term, rows[0])}, {p_text(rows[0].p)}"
     if not ends:
         return "how large one may be is in effects.tsv, in the units of the outcomes"
-    return f"the intervals of 95 % exclude any beyond {max(ends):.2f} sd{words}"
+    return f"the intervals of 95 % exclude those beyond {max(ends):.2f} sd{words}"
 
 
 def _p(row: Effect, *, of: int) -> str:
@@ -245,31 +274,24 @@ def _pairs(rows: Sequence[Effect]) -> str:
     return ", ".join(said) or "none by itself"
 
 
-def _pattern_sentence(result: GroupComparison, question: Question, row: Effect) -> str:
+def _pattern_sentence(question: Question, row: Effect) -> str:
     (term,) = question.asked
-    where, of = _where(result, question), f"{len(question.outcomes)} {_noun(question)}"
+    of = f"{len(question.outcomes)} {_noun(question)}"
     half = "at half of the sites" if question.random else "in half of the people"
     rest = "at the others" if question.random else "in the other half"
     if row.p is None or row.fits != "yes":
-        return f"{where}, nothing can be said about a pattern over {of}: {WITHHELD[row.fits]}."
+        return f"Nothing can be said about a pattern over {of}: {WITHHELD[row.fits]}."
     levels = _and(_levels(question, term.names[0]))
     # A pattern of opposite sign in the other half was not found again.
     if row.p < 0.05 and row.estimate is not None and row.estimate > 0:
         text = f"{levels} differ along a pattern over {of} that was found {half} and tested {rest}"
     else:
-        text = f"a pattern over {of} in which {levels} differ was looked for {half}"
+        text = f"A pattern over {of} in which {levels} differ was looked for {half}"
         text += f" and not found again {rest}"
-    return f"{where}, {text}: {_size(question, term, row)}, {p_text(row.p)}."
+    return f"{text}: {_size(question, term, row)}, {p_text(row.p)}."
 
 
 # -- words -----------------------------------------------------------------------------------------
-
-
-def _where(result: GroupComparison, question: Question) -> str:
-    n = sum(site.weight != 0 for site in result.sites)
-    if question.random:
-        return f"At sites like these {n}"
-    return f"At these {n} sites" if n > 1 else "At this site"
 
 
 def _kinds(question: Question, term: Term) -> tuple[list[str], list[str]]:
@@ -285,14 +307,20 @@ def _levels(question: Question, name: str) -> tuple[str, ...]:
 
 
 def _noun(question: Question) -> str:
-    return _NOUNS.get(question.measure.kind, "outcomes") if question.measure else "outcomes"
+    if question.measure:
+        return _NOUNS[question.measure.kind]
+    return "connections" if regions_of(question) else "outcomes"
+
+
+def _change(question: Question) -> str:
+    if question.change is None:
+        return ""
+    return f"the change from session {' to '.join(question.change)} of "
 
 
 def _any(question: Question, names: Sequence[str]) -> str:
     text = names[0] if len(names) == 1 else f"any of {len(names)} {_noun(question)}"
-    if question.change is None:
-        return text
-    return f"the change from session {' to '.join(question.change)} of {text}"
+    return f"{_change(question)}{text}"
 
 
 def _names(rows: Sequence[Effect]) -> list[str]:

@@ -37,12 +37,14 @@ from cape.report import (
     labels,
     maps,
     methods,
+    network_maps,
     privacy_json,
     surface_names,
     surfaces,
 )
 from cape.report.labels import correlation
 from cape.report.maps import Component
+from cape.report.network_maps import Brought
 from cape.report.page import of_run
 from cape.report.public_networks import Template
 from cape.report.results import (
@@ -109,16 +111,39 @@ def add_score(
     map_correlation: float | None,
     counted: CountedPeople | None = None,
     synthetic: bool = False,
+    maps: Brought | None = None,
 ) -> None:
     """Mark a simulation and add how close its maps are to the planted ones.
 
     `q_ngi`: 0 is perfect; `map_correlation`: mean |r|; None where no maps were planted.  `counted`:
-    if somebody does not count.
+    if somebody does not count.  `maps`: of a comparison, those that its owner brought.
     """
     results = replace(read_results(folder), simulation=True, synthetic=synthetic, counted=counted)
+    if maps is not None and isinstance(results, ComparisonResults):
+        results = _with_maps(folder, results, maps)
     if isinstance(results, MapResults):  # tables have no planted truth
         results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
     _write_again(folder, results)
+
+
+def add_maps(folder: Path, maps: Brought) -> Path:
+    """Bring the public maps or the atlas of a comparison to its page; return the page.
+
+    ConfigError E016: the folder has no comparison.
+    """
+    results = read_results(folder) if (folder / "results.json").is_file() else None
+    if not isinstance(results, ComparisonResults):
+        do = "name the folder with the results of a comparison."
+        raise ConfigError("E016", problem=f"{folder} holds no comparison", do=do)
+    return _write_again(folder, _with_maps(folder, results, maps))
+
+
+def _with_maps(folder: Path, results: ComparisonResults, maps: Brought) -> ComparisonResults:
+    found = results.comparison
+    names = found.regions or [one.name for one in found.asked.outcomes]
+    found = replace(found, networks=network_maps.bring(folder, maps, names, found.networks))
+    comparison.write_tables(folder, found)
+    return replace(results, comparison=found)
 
 
 def _write_again(folder: Path, results: Results) -> Path:

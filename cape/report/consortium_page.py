@@ -100,6 +100,7 @@ def _said(results: ComparisonResults) -> Values:
         return {"lead": (), "notes": ()}
     first, *others = sentences_of(result)
     figures = first.partition(": ")[2]
+    figures = f"{figures[:1].upper()}{figures[1:]}"
     return {"lead": (figures, *others, who_of(result)), "notes": notes_of(result)}
 
 
@@ -107,7 +108,9 @@ def _ledger(folder: AnyFolder, drawn: bool) -> Values:
     privacy = folder.privacy
     events = privacy.events
     curve = None
-    if drawn and len(events) > 1 and privacy.private:
+    # Of a comparison most is spent in one release, which the table says as well.
+    of_rounds = not isinstance(folder, ComparisonFolder)
+    if drawn and len(events) > 1 and privacy.private and of_rounds:
         epsilon = np.array([event.epsilon_so_far for event in events], dtype=np.float64)
         phases = [event.phase for event in events]
         budget = float(privacy.budget.epsilon or 0.0)
@@ -469,7 +472,6 @@ GROUP_CHAPTERS: page.Outline[ComparisonFolder] = (
     ("comparison/sure", "How sure is this?", comparison_page.sure),
     ("comparison/balance", "Were the groups alike?", comparison_page.balance),
     ("comparison/people", "Who was asked", comparison_page.people),
-    ("comparison/means", "Means", comparison_page.means),
     ("consortium/privacy", "Privacy in plain words", None),
     ("consortium/ledger", "What it cost", _ledger),
     ("consortium/methods", "Methods and citation", _methods),

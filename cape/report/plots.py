@@ -331,11 +331,40 @@ def draw_effects(
 
 
 def draw_edges(
-    names: Sequence[str], values: Array, alt: str, unit: str = "difference (d)"
+    names: Sequence[str],
+    values: Array,
+    alt: str,
+    unit: str = "difference (d)",
+    *,
+    groups: Sequence[str] = (),
+    thumbnails: Sequence[Any] = (),
 ) -> Picture:
-    """Draw a number of each pair of regions (R, R); NaN is not drawn."""
+    """Draw a number of each pair of regions (R, R); NaN is not drawn.
+
+    `groups`: the domain of each, in their order; lines part them.  `thumbnails`: RGB pictures, rows
+    upwards, that stand beside the names.
+    """
     limit = max(math.ceil(10 * float(np.nanmax(np.abs(values), initial=0.0))) / 10, 0.1)
-    return _draw_matrix(names, values, limit, unit, alt)
+    figure, axes = _matrix(names, values, limit, unit)
+    ends = [k for k in range(1, len(groups)) if groups[k] != groups[k - 1]]
+    for k in ends:
+        axes.axhline(k - 0.5, color=GREY, linewidth=0.8)
+        axes.axvline(k - 0.5, color=GREY, linewidth=0.8)
+    for first, last in zip((0, *ends), (*ends, len(groups)), strict=True) if ends else ():
+        at = (first + last - 1) / 2
+        axes.text(at, -0.8, groups[first][:14], ha="center", va="bottom", fontsize=7)
+    if thumbnails:
+        figure.tight_layout()
+        size = 1.0 / len(names)
+        for k, picture in enumerate(thumbnails):
+            beside = axes.inset_axes((-size, 1.0 - (k + 1) * size, size, size))
+            below = axes.inset_axes((k * size, -size, size, size))
+            for one in (beside, below):
+                one.imshow(picture, origin="lower", interpolation="bilinear")
+                one.set_axis_off()
+        pad = axes.get_window_extent().width / len(names) * 72 / DPI
+        axes.tick_params(length=0, pad=pad)
+    return _chart(figure, alt)
 
 
 # -- one site's subjects --------------------------------------------------------------------------
@@ -432,11 +461,11 @@ def draw_connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
     i, j = divmod(int(np.argmax(_off_diagonal(r))), len(names))
     pair = f"{names[min(i, j)]} and {names[max(i, j)]} (r {r[i, j]:.2f})"
     alt = f"{what}: the strongest pair is {pair}."
-    return _draw_matrix(names, r, FNC_LIMIT, "correlation r", alt)
+    return _chart(_matrix(names, r, FNC_LIMIT, "correlation r")[0], alt)
 
 
-def _draw_matrix(names: Sequence[str], values: Array, limit: float, unit: str, alt: str) -> Picture:
-    """Draw one number for each pair of networks (R, R), with names and a colour bar."""
+def _matrix(names: Sequence[str], values: Array, limit: float, unit: str) -> tuple[Figure, Axes]:
+    """Return one number for each pair of networks (R, R), with names and a colour bar."""
     figure = new_figure(5.6, 4.8)
     axes = figure.add_subplot(111)
     image = _paint_matrix(axes, values, limit)
@@ -444,7 +473,7 @@ def _draw_matrix(names: Sequence[str], values: Array, limit: float, unit: str, a
     _name_ticks(axes.set_yticks, names, rotation=0)
     bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[-limit, 0.0, limit])
     bar.set_label(unit, fontsize=9)
-    return _chart(figure, alt)
+    return figure, axes
 
 
 def draw_connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Picture:

@@ -18,7 +18,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.counting import CountedPeople
 from cape.frozen import dataclass
 from cape.protocol.outcome import SiteOutcome
-from cape.report import derivatives, files, labels, maps, methods
+from cape.report import derivatives, files, labels, maps, methods, network_maps
 from cape.report.derivatives import RunFacts
 from cape.report.page import text_of
 from cape.settings.documents import parse_json
@@ -144,6 +144,7 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
         table = site.people()
         rows = ([files.cell(value) for value in row] for row in table.rows)
         files.write_table(private / PEOPLE_TABLE, table.header, rows)
+        network_maps.write_of_site(private, site.space)
     # The whole chain: the site itself can prove what it agreed to.
     ledger = {"head": site.ledger.head, "entries": list(site.ledger.entries())}
     files.write_json(private / "ledger.json", {"site": site.site, **ledger})

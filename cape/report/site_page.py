@@ -10,11 +10,14 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.report import brain, files, page, plots
+from cape.report.comparison import asked_in
 from cape.report.derivatives import MAPS, folder_of
 from cape.report.files import EMPTY_CELL
+from cape.report.network_maps import Drawer, networks_of_site
 from cape.report.page import Values
 from cape.report.plots import Picture
 from cape.report.private_folder import PEOPLE_TABLE, SPECTRA_SUMMARY, PrivateFolder
+from cape.settings.question import Question
 from cape.space.feature_space import is_mni
 
 # Numbers of subjects and components with pictures, and of subjects whose maps are drawn
@@ -34,7 +37,9 @@ def render_site(folder: Path) -> Path:
     return page.write_page(folder, "site/page.html.j2", SITE_CHAPTERS, source, values)
 
 
-def _subjects(folder: PrivateFolder, drawn: bool) -> Values:
+def _subjects(folder: PrivateFolder, drawn: bool) -> Values | None:
+    if not folder.names:
+        return None
     columns = _columns(folder)
     return {
         "columns": columns,
@@ -210,15 +215,47 @@ def _sheets(folder: PrivateFolder, stems: list[str]) -> Iterator[Picture]:
 
 
 def _people(folder: PrivateFolder, drawn: bool) -> Values | None:
+    """Return who entered the comparison, and what was missing."""
     if not (folder.path / PEOPLE_TABLE).is_file():
         return None
     rows = files.read_table(folder.path / PEOPLE_TABLE)
+    question = asked_in(folder.about.settings)
+    columns, outcomes = (
+        [one.name for one in group] for group in (question.variables, question.outcomes)
+    )
+    asked = [row for row in rows if row["asked"] == "yes"]
+    whole = [row for row in asked if EMPTY_CELL not in (row[name] for name in columns)]
+    entered = [row for row in whole if any(row[name] != EMPTY_CELL for name in outcomes)]
+    missing = {
+        name: sum(row[name] == EMPTY_CELL for row in asked) for name in (*columns, *outcomes)
+    }
+    names = {row["subject"] for row in rows} - {row["subject"] for row in entered}
     return {
+        "steps": (
+            ("listed here", len(rows)),
+            ("asked: of the groups that the question names", len(asked)),
+            ("of these with every column of the formula", len(whole)),
+            ("of these with at least one outcome: they are in the sums", len(entered)),
+        ),
+        "missing": [
+            (name, "formula" if name in columns else "outcome", n)
+            for name, n in missing.items()
+            if n
+        ],
+        "zeros": [row["subject"] for row in rows if row["subject"] in names],
         "header": tuple(rows[0]) if rows else (),
         "rows": [tuple(row.values()) for row in rows],
-        "lacking": [row["subject"] for row in rows if EMPTY_CELL in row.values()],
-        "not_asked": [row["subject"] for row in rows if row["asked"] == "no"],
+        "tiles": list(_networks(folder, question)) if drawn else [],
     }
+
+
+def _networks(folder: PrivateFolder, question: Question) -> Iterator[tuple[str, Picture]]:
+    """Yield the public maps of this site's own file, as it used them."""
+    names = question.measure.networks if question.measure else ()
+    drawer = Drawer(folder.path, networks_of_site(folder.path, names))
+    for name in names:
+        if tile := drawer.tile(name):
+            yield name, tile
 
 
 def _sent(folder: PrivateFolder, drawn: bool) -> Values | None:
@@ -233,18 +270,22 @@ def _sent(folder: PrivateFolder, drawn: bool) -> Values | None:
     return {"rows": rows} if rows else None
 
 
+def _handling(folder: PrivateFolder, drawn: bool) -> Values:
+    return {"files": {"index.html", *(path.name for path in folder.path.iterdir())}}
+
+
 # In the order of the consortium's page: results, reliability, messages, processing
 SITE_CHAPTERS: page.Outline[PrivateFolder] = (
     ("site/maps", "Maps of single subjects", _maps),
     ("site/courses", "Time courses", _time_courses),
     ("site/spectra", "Spectra", _spectra),
     ("site/connectivity", "Network connectivity", _connectivity),
-    ("site/people", "Outcomes of single people", _people),
+    ("site/people", "Who entered the comparison", _people),
     ("site/subjects", "Subjects", _subjects),
     ("site/checks", "Checks", None),
     ("site/clipping", "Clipping", _clipping),
     ("site/sent", "What left this site", _sent),
     ("site/ledger", "Ledger of this site", None),
     ("site/methods", "What was done to the data", None),
-    ("site/handling", "Handling", None),
+    ("site/handling", "Handling", _handling),
 )

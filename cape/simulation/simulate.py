@@ -29,11 +29,13 @@ from cape.errors import (
     LabelsWarning,
     NoiseWarning,
 )
+from cape.planning.atlas_file import maps_with_names
 from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
 from cape.planning.judge import Judged, judge, judge_config, why_refused
 from cape.planning.public_maps import networks_of
 from cape.report import add_score, draw_site
 from cape.report.files import read_record
+from cape.report.network_maps import Brought
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.settings.own_words import POLICY_FILE
@@ -146,7 +148,7 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
             play = Play(setup=setup, sites=sites, work=work, options=options)
             way.play(play)
             setup = dataclasses.replace(setup, notices=notices(play))
-            _score(directory, work / "remote" / "transfer", _counted(work, sites))
+            _score(setup, work / "remote" / "transfer", _counted(work, sites))
             for site in list(sites)[: None if options.all_pages else 1]:
                 draw_site(work / site / "output")
             _collect(work, out, list(sites))
@@ -178,8 +180,15 @@ def _counted(work: Path, sites: Iterable[str]) -> CountedPeople | None:
     return None if counted.all else counted
 
 
-def _score(directory: Path, consortium: Path, counted: CountedPeople | None) -> None:
-    truth = directory / "truth.npz"
+def _brought(setup: RunSetup) -> Brought | None:
+    if not setup.maps:
+        return None
+    path, labels = maps_with_names(Path(setup.maps))
+    return Brought(path=path, labels=labels)
+
+
+def _score(setup: RunSetup, consortium: Path, counted: CountedPeople | None) -> None:
+    truth = Path(setup.directory) / "truth.npz"
     q_ngi, correlation = compare_with_truth(truth, consortium / "unmixing.npz")
     add_score(
         consortium,
@@ -187,6 +196,7 @@ def _score(directory: Path, consortium: Path, counted: CountedPeople | None) -> 
         map_correlation=correlation,
         counted=counted,
         synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
+        maps=_brought(setup),
     )
 
 

@@ -25,7 +25,7 @@ from cape.frozen import dataclass
 from cape.privacy.cost import Cost
 from cape.privacy.spending import Spending, sum_up
 from cape.report import files, rebuild
-from cape.report.private_folder import PEOPLE_TABLE, SUBJECT_TABLE, SiteFacts
+from cape.report.private_folder import PEOPLE_TABLE, SUBJECT_TABLE
 from cape.site.files import folder_lock, is_locked, write_atomically
 from cape.site.ledger_file import LEDGER_NAME, ListedPerson, read_ledger
 from cape.site.store import FileStore
@@ -35,6 +35,7 @@ _ARRAYS: Final = "cape-*.arrays"
 _JOURNAL: Final = ".cape"
 _PRIVATE: Final = "private"
 _SITE_JSON: Final = "site.json"
+_OF_RUN: Final = "cape-site.json"
 _HOME: Final = ".cape-site"
 BUSY: Final = "a run computes here now; type this again later"
 # States of a run that may still ask for its people's data
@@ -123,7 +124,9 @@ def traces_of(
         removals += _of_notes(at, _names({*own, f"sub-{label}"}))
     for at in dict.fromkeys(filter(None, (store, *(home / "data" for home in homes)))):
         removals += _of_store(at, label)
-    sites = {files.read_record(at / _SITE_JSON, SiteFacts).site for at in private}
+    # Written by every run, also where nothing about single people is
+    finished = (at / _OF_RUN for at in below if (at / _OF_RUN).is_file())
+    sites = {str(files.read_json(path).get("site")) for path in finished}
     charged = [
         _charged(path, each, _digests(path, own | {label, f"sub-{label}"}, sites, dataset_id))
         for path, each in spending.items()

@@ -11,11 +11,14 @@ from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.lab.synthetic.volumes import BRAIN_VOLUMES
 from cape.report.results import ComparisonFolder, read_folder
 
-pytestmark = pytest.mark.long
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore::cape.errors.SubjectsWarning"),  # a tenth is missing
+]
 
 
-def ask(study: Path, out: Path, **settings: object) -> ComparisonFolder:
-    folder = cape.simulate(study, out=out, epsilon=4.0, delta=1e-5, settings=settings)
+def ask(study: Path, out: Path, seed: int | None = None) -> ComparisonFolder:
+    folder = cape.simulate(study, out=out, epsilon=4.0, delta=1e-5, seed=seed)
     found = read_folder(folder)
     assert isinstance(found, ComparisonFolder)
     return found
@@ -38,9 +41,9 @@ def test_planted_differences_of_volumes_are_found_and_none_is_made_up(tmp_path: 
 
 
 def test_of_three_groups_the_pair_that_differs_is_named(tmp_path: Path) -> None:
-    request = Request(preset="volumes-bd", n_subjects=2000, n_sites=4, n_networks=2)
+    request = Request(preset="volumes-bd", n_subjects=2000, n_sites=4)
     write_consortium(tmp_path / "cohort", request)
-    result = ask(tmp_path / "cohort", tmp_path / "three").results.comparison
+    result = ask(tmp_path / "cohort", tmp_path / "three", seed=2).results.comparison
     test = next(row for row in result.omnibus if row.outcome == "hippocampus")
     assert test.found
     pairs = {row.contrast: row for row in result.effects if row.outcome == "hippocampus"}
@@ -48,3 +51,8 @@ def test_of_three_groups_the_pair_that_differs_is_named(tmp_path: Path) -> None:
     # Six standard errors
     assert pairs["SZ - control"].found
     assert pairs["SZ - control"].d < -0.2
+    # An honest miss: BD (-.23) is found in 6 of 20 cohorts, and in a part of the runs of this one,
+    # among which is not that of this seed.
+    missed = pairs["BD - control"]
+    assert not missed.found
+    assert missed.d_low95 < -0.23 < missed.d_high95

@@ -193,7 +193,7 @@ def test_nothing_sticks_out_or_overlaps_and_all_pictures_load(pages, name, width
 
 def test_the_matrix_of_differences_scrolls_in_its_own_box(pages, tmp_path):
     """It is drawn 560 px wide; on a telephone the page itself moved to the side."""
-    assert "edges leave zero" in pages["effects"].read_text()
+    assert "connections leave zero" in pages["effects"].read_text()
     page = tmp_path / "effects.html"
     page.write_text(pages["effects"].read_text().replace("overflow-x: auto", ""))
     assert measured(page, 390, tmp_path)["scroll"] > 390

@@ -54,7 +54,7 @@ def test_what_is_withheld_has_no_number(found: tuple[Found, object], fit: str) -
     for row in rows:
         assert row.fits == fit
         assert math.isnan(row.d)
-        assert math.isnan(row.p) == (fit in ("shape", "partly", "ties", "lacks"))
+        assert math.isnan(row.p) == (fit in ("shape", "partly", "lacks"))
         assert math.isnan(row.p_holm) == math.isnan(row.p)
         assert math.isnan(row.estimate) == (fit == "lacks")
     assert not any(math.isnan(row.p) or math.isnan(row.d) for row in others)

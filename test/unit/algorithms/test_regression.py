@@ -194,13 +194,17 @@ def test_an_outcome_that_one_site_lacks_is_answered_by_the_others() -> None:
     assert nobody.effects[1].fits == "yes"
 
 
-def test_ties_and_copies_are_withheld() -> None:
+def test_ties_have_no_d_and_copies_no_p() -> None:
+    """Nothing was said of scores with two thirds of equal values, whose p and d hold."""
     settings = {**SETTINGS, "formula": "dx + age + iq", "public": "dx", "outcomes": "u -8:8"}
     sites = tables(500, np.random.default_rng(1))
-    zeros = {name: {**one, "u": np.where(one["u"] < 3.0, 0.0, one["u"])}
-             for name, one in sites.items()}  # fmt: skip
-    found = fast(settings, zeros, epsilon=6.0, rng=np.random.default_rng(2))
-    assert found.effects[0].fits == "ties"
+    for least, fits in ((3.0, "yes"), (4.5, "ties")):
+        zeros = {name: {**one, "u": np.where(one["u"] < least, 0.0, one["u"])}
+                 for name, one in sites.items()}  # fmt: skip
+        row = fast(settings, zeros, epsilon=6.0, rng=np.random.default_rng(2)).effects[0]
+        assert row.fits == fits
+        assert math.isfinite(row.p)
+        assert math.isnan(row.d) == (fits == "ties")
     copied = {name: {**one, "iq": 2.0 * one["age"]} for name, one in sites.items()}
     found = fast(settings, copied, epsilon=6.0, rng=np.random.default_rng(2))
     assert found.effects[0].fits == "partly"

@@ -21,7 +21,8 @@ def test_a_comparison_names_its_page_and_its_effects(tmp_path: Path) -> None:
     lines = list(ending._to_open(tmp_path, read_results(tmp_path), paths))
     assert lines[1] == f"  table  {tmp_path / 'effects.tsv'}"
     said = list(ending._story(tmp_path, paths, to_open=False))
-    assert said[0].startswith("At these 2 sites, SZ and control differ in hippocampus:")
+    assert said[0].startswith("SZ and control differ in hippocampus:")
+    assert any(line.startswith("2 of 3 sites, 490 people asked") for line in said)
 
 
 def test_without_an_answer_no_table_is_named(tmp_path: Path) -> None:

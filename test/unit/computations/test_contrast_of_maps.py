@@ -93,17 +93,19 @@ def test_a_planted_difference_between_images_is_found_by_maps_that_are_named(
     rows = [dict(zip(lines[0].split("\t"), line.split("\t"), strict=True)) for line in lines[1:]]
     assert [row["outcome"] for row in rows] == ["C01 - C02", "C01 - C03", "C02 - C03"]
     assert rows[0]["unit"] == "Fisher z"
-    # planted: -.2, 0, 0
+    # planted: -.18, 0, 0
     estimates = [float(row["estimate"]) for row in rows]
     assert int(np.argmin(estimates)) == 0
     assert estimates[0] < -0.08
     (refusal,) = refused_by_policies(study, settings, maps)
-    assert refusal.endswith("of its own: the counts of dx are not in public_counts")
+    assert refusal.endswith("of its own: CAPE-E168 the counts of dx are not in public_counts")
     own = sorted(study.glob("*/"))[0] / "site-policy.toml"
     own.write_text('public_counts = ["dx"]\n')
     by_own, others = refused_by_policies(study, settings, maps)
     own.unlink()
-    assert by_own.startswith(f"{own.parent.name}, by its own site-policy.toml: max_run = 8 at")
+    assert by_own.startswith(
+        f"{own.parent.name}, by its own site-policy.toml: CAPE-E260 max_run=8 at"
+    )
     assert own.parent.name not in others
 
 

@@ -68,6 +68,20 @@ def test_a_comparison_of_public_labels_says_that_groups_are_not_protected_and_ot
     assert "no count of any group leaves" not in text_of(computation="capegica")
 
 
+def test_the_form_says_whether_the_server_sees_the_sum_of_one_hospital() -> None:
+    """It said that all sums are masked, also of computations that send them in the clear."""
+    seen = "in the sum of each hospital, which the server sees"
+    assert seen in text_of(computation="papermean")
+    assert seen in text_of(computation="dpdispca")
+    assert seen in text_of(computation="capegica", noise="local")
+    for text in (
+        text_of(computation="capegica"),
+        text_of(computation="papermean", zero_sum="ring"),
+    ):
+        assert seen not in text
+        assert "masked so that only the sum over all hospitals can be read" in text
+
+
 def test_one_lab_alone_is_told_of_no_other_hospital() -> None:
     alone = {"epsilon": 1, "delta": 1e-5, "min_sites": 1, "noise": "local"}
     owner = read_settings(None, {**alone, "computation": "capegica"})

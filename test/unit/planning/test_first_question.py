@@ -106,6 +106,19 @@ def test_a_table_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) ->
     assert unread[0].startswith("lab: phenotype/iq.tsv: A table of people does not say who is who")
 
 
+def test_other_files_beside_tables_are_refused_or_named(tmp_path: Path) -> None:
+    """Settings of tables were written for a folder of images whose people nobody stated."""
+    folder = written(tmp_path / "lab", ["dx", "age"])
+    (folder / "README.txt").write_text("notes\n")
+    (folder / "volumes.csv").write_text("participant_id,left\np1,3\n")
+    told = propose(InitOptions(folder=folder)).counts
+    (line,) = (line for line in told if line.startswith("lab: volumes.csv is not read; "))
+    assert line.endswith('write into site-policy.toml tables = ["volumes.csv"]')
+    (folder / "scan_a.nii.gz").touch()
+    with pytest.raises(ConfigError, match="Nothing states whose the files are"):
+        propose(InitOptions(folder=folder))
+
+
 def test_names_of_one_thing() -> None:
     assert are_alike("ICV", "EstimatedTotalIntraCranialVol")
     assert are_alike("Left-Hippocampus", "hippocampus_vol")

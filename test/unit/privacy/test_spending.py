@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from cape.privacy.cost import FREE, INFINITE, Cost
@@ -54,3 +55,8 @@ def test_a_run_of_halves_counts_for_everybody_as_its_dearer_half():
     assert one.cost_with(charge(4, "1/8", part="B")) == one.cost
     assert one.cost_with(charge(4, "1/4", part="B")) == Cost(mu2=Fraction(7, 8))
     assert Spending(runs=(one, two)).of(one).cost == Cost(mu2=Fraction(3, 2))
+
+
+def test_a_run_is_shown_by_the_name_that_everybody_knows_once_there_is_one():
+    assert run("a1b2").shown == "a1b2"
+    assert replace(run("a1b2"), name="c3d4").shown == "c3d4"

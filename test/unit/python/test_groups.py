@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cape
-from cape.errors import CapeError
+from cape.errors import CapeError, LabelsWarning, SubjectsWarning
 from cape.python.groups import _in_words as in_words
 from cape.python.groups import _write_table as write_table
 
@@ -90,7 +92,7 @@ FIELDS = ("dx", "age", "sex", "hippocampus")
 def test_a_folder_is_compared_too(tmp_path: Path) -> None:
     for name, columns in study(3, 600, 1.0).items():
         names = [f"p{i}" for i in range(len(columns["dx"]))]
-        write_table(tmp_path / name, {"participant_id": names, **columns})
+        write_table(tmp_path / name, {"participant_id": names, **columns}, count(1))
     found = ask(tmp_path, epsilon=8.0, settings={"min_sites": 3})
     (row,) = found.comparison.effects
     # Twice the interval of 95 %: a false alarm in fewer than 1e-4 of draws.
@@ -134,13 +136,13 @@ def test_edges_come_back_as_a_matrix(test: str) -> None:
     ],
 )
 def test_columns_are_written_as_the_settings_read_them(columns, words: str) -> None:
-    assert in_words(columns) == words
+    assert in_words("variables", columns) == words
 
 
 @pytest.mark.parametrize("ends", [[18, 90], [0, 1, 2], (1, 2, 3)])
 def test_numbers_that_may_be_levels_or_ends_are_refused(ends) -> None:
     with pytest.raises(CapeError, match="a range as a tuple"):
-        in_words({"age": ends})
+        in_words("variables", {"age": ends})
 
 
 @pytest.mark.parametrize("columns", [{"dx": ["SZ"], "hippocampus": [1.0, 2.0]}, {"dx": []}])
@@ -150,8 +152,47 @@ def test_tables_without_a_row_for_everybody_are_refused(columns) -> None:
 
 
 def test_sessions_need_names_of_people() -> None:
-    with pytest.raises(CapeError, match="sessions without names"):
-        ask(study(3, 60, 0.0), change="ses-1, ses-2")
+    with pytest.raises(CapeError, match="site0 has no column participant_id, session_id"):
+        ask(study(3, 60, 0.0), change=("ses-1", "ses-2"))
+
+
+def test_what_cannot_be_asked_is_said_in_words_of_python_without_rows_of_people() -> None:
+    """An error once printed every row of a list of tables, or was an AttributeError."""
+    tables = study(3, 60, 0.0)
+    for sites, how, words in (
+        (["north", "south"], {}, "give a data frame, or columns by name, for each site"),
+        (tables, {"outcomes": ["hippocampus"]}, "outcomes=list: allowed a mapping such as"),
+        (tables, {"epsilon": None}, "pass epsilon=, or private=False"),
+        ({"a": {"dx": ["SZ"]}}, {}, "the table of a has no column age, sex, hippocampus; it has"),
+    ):
+        with pytest.raises(CapeError) as caught:
+            ask(sites, **how)
+        assert words in str(caught.value)
+        assert len(str(caught.value)) < 300
+
+
+def test_a_site_may_lack_an_outcome_and_may_have_one_group_alone() -> None:
+    tables = study(3, 90, 0.0)
+    two = {"outcomes": {"hippocampus": (2500, 5500), "age": (18, 90)}, "epsilon": None}
+    del tables["site1"]["age"]
+    tables["site2"]["dx"] = ["control"] * 30
+    with pytest.warns(SubjectsWarning, match="Nobody here is of a level"):
+        found = ask(tables, "dx + sex", private=False, as_it_is="dx", **two)
+    assert [site.lacks for site in found.comparison.sites] == [(), ("age",), ()]
+    assert [site.left_out for site in found.comparison.sites] == [
+        "",
+        "",
+        "people of one group only",
+    ]
+    assert [row.observed for row in found.comparison.effects] == [1.0, 1.0]
+
+
+def test_people_without_names_are_of_one_site_each() -> None:
+    """They were numbered from 1 at every site, and cape warned of people seen at several."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LabelsWarning)
+        found = ask(study(2, 60, 0.0), private=False, epsilon=None, public=["dx"])
+    assert found.table("sites").people.tolist() == [30, 30]
 
 
 def test_another_table_or_matrix_is_refused_with_those_there_are() -> None:

@@ -43,13 +43,16 @@ def page(folder: Path, result: GroupComparison, **other: object) -> str:
 def test_the_sentence_comes_first_then_who_was_asked(tmp_path: Path) -> None:
     title, _, rest = page(tmp_path, compared(ROWS, FIVE)).partition("What differs")
     assert "SZ and control differ in 2 of 5 outcomes, most in hippocampus." in title
-    assert "d -0.50 [-0.70, -0.30], p < 0.0001 after Holm." in title
-    assert "3 sites, 550 people asked, about 90 % with a value; adjusted for age, sex and" in title
+    assert "-0.50 sd [-0.70, -0.30], p < 0.0001 after Holm." in title
+    assert (
+        "2 of 3 sites, 490 people asked, about 90 % with a value; adjusted for age, sex and"
+        in title
+    )
     whole = (tmp_path / "index.html").read_text()
     assert "SZ - control: 5 of 5 outcomes; blue differs from zero after Holm." in whole
     assert "36 % is the choice of people, 50 % privacy noise and 14 % what adjusting" in rest
     assert "car::Anova(lm(y ~ dx + age + sex + site), type = 2)" in rest
-    assert "People of one group only, so nothing to compare within the site: local2." in rest
+    assert "local2 did not enter the number: people of one group only." in rest
     assert "the same dx" in rest  # what is protected
 
 
@@ -68,9 +71,9 @@ def test_a_pattern_has_its_test_its_matrix_and_its_files(tmp_path: Path) -> None
 def test_edges_that_do_not_leave_zero_are_not_drawn(tmp_path: Path) -> None:
     names = example.edge_names()
     text = page(tmp_path / "none", compared([effect(name) for name in names], EDGES))
-    assert "no edge by itself leaves zero" in text
+    assert "no connection by itself leaves zero" in text
     page(tmp_path, compared([effect(name, -0.5 * (name == names[0])) for name in names], EDGES))
-    assert "1 of 15 edges leave zero" in (tmp_path / "index.html").read_text()
+    assert "1 of 15 connections leave zero" in (tmp_path / "index.html").read_text()
 
 
 def test_long_tables_are_folded_and_show_the_strongest(tmp_path: Path) -> None:
@@ -87,7 +90,7 @@ def test_what_is_withheld_has_no_figure_and_says_why(tmp_path: Path) -> None:
         withheld("pallidum", "ties"),
     ]
     text = page(tmp_path, compared(rows, FIVE))
-    assert re.search(r"caudate - - 0\.4 0\.4 range", text)
+    assert re.search(r"caudate - - 0\.40 0\.40 range", text)
     assert re.search(r"pallidum - - - - ties", text)
     assert "Nothing is said about pallidum: too many people have the same value" in text
 
@@ -105,13 +108,13 @@ def test_logarithms_are_ratios(tmp_path: Path) -> None:
     mean = Mean(outcome="wmh", group="all", mean=math.log(12.5), unit=None, se=0.1)
     text = page(tmp_path, compared([row], asked, means=(mean,)))
     assert "times 1.22 [1.11, 1.35]" in text
-    assert "wmh 12.5 Means of everybody" in text
+    assert "wmh 12.5 Means are of everybody" in text
 
 
 def test_protected_groups_show_no_count(tmp_path: Path) -> None:
     text = page(tmp_path, compared(ROWS, {**FIVE, "public": ""}))
     assert "No count of any group was published." in text
-    assert "150" not in text.partition("Who was asked")[2].partition("Means")[0]
+    assert "150" not in text.partition("Who was asked")[2].partition("Privacy in")[0]
     assert "the same dx" not in text
 
 

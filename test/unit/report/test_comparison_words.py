@@ -34,23 +34,18 @@ def said(result: GroupComparison) -> str:
     return " ".join(sentences_of(result))
 
 
-def test_a_difference_is_said_with_its_interval_and_for_which_sites() -> None:
+def test_a_difference_is_said_with_its_interval() -> None:
     text = said(compared([effect("hippocampus", -0.45)]))
-    assert text == (
-        "At these 2 sites, SZ and control differ in hippocampus: "
-        "d -0.45 [-0.65, -0.25], p < 0.0001."
-    )
-    random = said(compared([effect("hippocampus", -0.45)], {**TWO, "site_effects": "random"}))
-    assert random.startswith("At sites like these 2, SZ and control differ")
+    assert text == "SZ and control differ in hippocampus: -0.45 sd [-0.65, -0.25], p < 0.0001."
 
 
 def test_of_several_outcomes_the_strongest_is_named() -> None:
     rows = [effect(name, d) for name, d in zip(NAMES, (-0.3, -0.5, 0, 0, 0.4), strict=True)]
     text = said(compared(rows, FIVE))
-    assert "differ in 3 of 5 outcomes, most in amygdala: d -0.50 [" in text
+    assert "differ in 3 of 5 outcomes, most in amygdala: -0.50 sd [" in text
     assert "after Holm" in text
     one = said(compared([effect(name, -0.5 * (name == "caudate")) for name in NAMES], FIVE))
-    assert "differ in 1 of 5 outcomes, caudate: d -0.50 [" in one
+    assert "differ in 1 of 5 outcomes, caudate: -0.50 sd [" in one
     asked = {**FIVE, "outcomes": "hippocampus 1000:5000, amygdala 1000:5000"}
     both = said(compared([effect(name, -0.5) for name in NAMES[:2]], asked))
     assert "differ in both outcomes, most in hippocampus" in both
@@ -60,9 +55,9 @@ def test_of_several_outcomes_the_strongest_is_named() -> None:
 
 def test_a_null_is_said_by_intervals_and_never_as_no_difference() -> None:
     text = said(compared([effect("hippocampus", 0.05)]))
-    assert "no difference between SZ and control was found in hippocampus: d 0.05 [-0.15," in text
+    assert "No difference between SZ and control was found in hippocampus: 0.05 sd [-0.15," in text
     several = said(compared([effect(name, 0.05) for name in NAMES], FIVE))
-    assert "was found in any of 5 outcomes: the intervals of 95 % exclude any beyond 0.25 sd" in (
+    assert "was found in any of 5 outcomes: the intervals of 95 % exclude those beyond 0.25 sd" in (
         several
     )
     for word in ("power", "missed", "there is no difference"):
@@ -72,8 +67,8 @@ def test_a_null_is_said_by_intervals_and_never_as_no_difference() -> None:
 @pytest.mark.parametrize("fits", [fits for fits in WITHHELD if fits != "no d"])
 def test_where_an_answer_is_withheld_there_is_no_size_and_no_null(fits: str) -> None:
     text = said(compared([withheld("hippocampus", fits)]))
-    assert text.endswith(f"nothing can be said about hippocampus: {WITHHELD[fits]}.")
-    assert not re.search(r"\bd -?\d|was found|not found|exclude|\d sd", text)
+    assert text.endswith(f"Nothing can be said about hippocampus: {WITHHELD[fits]}.")
+    assert not re.search(r"was found|not found|exclude|\d sd", text)
     rows = [*(effect(name, -0.5) for name in NAMES[:4]), withheld("pallidum", fits)]
     among = said(compared(rows, FIVE))
     assert "differ in all 4 outcomes" in among
@@ -85,7 +80,7 @@ def test_what_is_found_without_a_size_has_its_direction_or_its_unit(fits: str) -
     row = withheld("hippocampus", fits, p=1e-9, p_holm=1e-9)
     text = said(compared([row]))
     assert "SZ and control differ in hippocampus: " in text
-    assert "d 1" not in text
+    assert " sd" not in text
     assert ("400 [322, 478]" if fits == "no d" else "SZ above control") in text
     (note,) = notes_of(compared([row]))
     assert note.startswith("The size in standard deviations of hippocampus is not known: ")
@@ -100,16 +95,19 @@ def test_a_null_without_a_size_is_said_in_its_unit() -> None:
         compared(rows, FIVE)
     )
     one = [*rows[:4], effect("pallidum", 0.05)]
-    assert "exclude any beyond 0.25 sd" in said(compared(one, FIVE))
+    assert "exclude those beyond 0.25 sd" in said(compared(one, FIVE))
 
 
 def test_of_several_groups_the_omnibus_decides_and_pairs_follow() -> None:
     text = said(three_groups())
-    assert "control, SZ and BD differ in 1 of 2 outcomes, hippocampus, most SZ - control: d" in text
+    assert (
+        "control, SZ and BD differ in 1 of 2 outcomes, hippocampus, most SZ - control: -0.45 sd"
+        in text
+    )
     assert "; pairs that differ: SZ - control, BD - SZ." in text
     # Pairs are not claimed where the omnibus does not hold.
     none = said(three_groups(several=False))
-    assert "no difference among control, SZ and BD was found in any of 2 outcomes" in none
+    assert "No difference among control, SZ and BD was found in any of 2 outcomes" in none
 
 
 AGE = {**TWO, "formula": "dx * age + sex", "ask": "age"}
@@ -124,17 +122,21 @@ def slope(d: float, term: str = "age", contrast: str = "age"):
 
 def test_slopes_are_said_in_a_step_that_a_reader_knows() -> None:
     text = said(compared([slope(-0.4)], AGE))
-    assert "hippocampus falls with age: -0.40 [-0.60, -0.20] sd per 10 of age, p" in text
+    assert "hippocampus falls with age: by 0.40 sd [0.20, 0.60] in 10 years, p" in text
     assert "hippocampus rises with age" in said(compared([slope(0.4)], AGE))
-    assert "no slope of age was found in hippocampus" in said(compared([slope(0.0)], AGE))
+    assert "No change with age was found in hippocampus" in said(compared([slope(0.0)], AGE))
 
 
 @pytest.mark.parametrize(
     ("formula", "ask", "words"),
     [
-        ("dx * age + sex", "dx:age", "the slope of age in hippocampus differs between SZ and"),
-        ("dx * sex + age", "dx:sex", "the effect of dx on hippocampus depends on sex"),
-        ("dx + I(age^2) + sex", "I(age^2)", "age and hippocampus go together along a curve"),
+        (
+            "dx * age + sex",
+            "dx:age",
+            "The slope with age differs between SZ and control in hippocampus: in SZ higher by",
+        ),
+        ("dx * sex + age", "dx:sex", "The effect of dx depends on sex in hippocampus: 0.50 sd"),
+        ("dx + I(age^2) + sex", "I(age^2)", "hippocampus and age go together along a curve"),
     ],
 )
 def test_products_say_what_depends_on_what(formula: str, ask: str, words: str) -> None:
@@ -143,7 +145,7 @@ def test_products_say_what_depends_on_what(formula: str, ask: str, words: str) -
     row = effect("hippocampus", 0.5, term=term.text, contrast=term.text)
     assert words in said(compared([row], asked))
     null = said(compared([dataclasses.replace(row, p_holm=0.5)], asked))
-    assert ", no " in null
+    assert null.startswith("No ")
     assert " was found in hippocampus: " in null
 
 
@@ -151,29 +153,32 @@ def test_every_asked_term_has_a_sentence() -> None:
     asked = {**TWO, "formula": "dx * age + sex", "ask": "dx + age + dx:age"}
     rows = [effect("hippocampus", -0.4), slope(-0.4), slope(0.3, "dx:age", "dx:age [SZ]")]
     first, second, third = sentences_of(compared(rows, asked))
-    assert first.startswith("At these 2 sites, SZ and control differ in hippocampus: ")
-    assert second.startswith("There, hippocampus falls with age: ")
-    assert third.startswith("There, the slope of age in hippocampus differs between SZ and ")
+    assert first.startswith("SZ and control differ in hippocampus: ")
+    assert second.startswith("hippocampus falls with age: ")
+    assert third.startswith("The slope with age differs between SZ and control in hippocampus: ")
 
 
 def test_a_pattern_is_claimed_only_where_the_other_half_points_the_same_way() -> None:
     assert (
         "SZ and control differ along a pattern over 15 connections that was found in half of the "
-        "people and tested in the other half: d 0.90 ["
+        "people and tested in the other half: 0.90 sd ["
     ) in said(pattern(0.9))
     assert "found at half of the sites and tested at the others" in said(
         pattern(0.9, site_effects="random")
     )
-    assert "not found again in the other half: d -0.90" in said(pattern(-0.9))
-    assert "not found again in the other half: d 0.05" in said(pattern(0.05))
+    assert "not found again in the other half: -0.90 sd" in said(pattern(-0.9))
+    assert "not found again in the other half: 0.05 sd" in said(pattern(0.05))
     rows = pattern(0.9)
     silent = dataclasses.replace(rows, effects=(withheld(PATTERN, "shape"), *rows.effects[1:]))
-    assert "nothing can be said about a pattern over 15 connections: " in said(silent)
+    assert "Nothing can be said about a pattern over 15 connections: " in said(silent)
 
 
 def test_change_and_among_are_said() -> None:
     changed = compared([effect("hippocampus", -0.4)], {**TWO, "change": "ses-1, ses-2"})
-    assert "differ in the change from session 1 to 2 of hippocampus: d" in said(changed)
+    assert (
+        "differ in the change from session 1 to 2 of hippocampus: -0.40 sd of the change"
+        in said(changed)
+    )
     only = {**TWO, "formula": "age + sex", "among": "dx SZ"}
     result = compared([slope(-0.4)], only)
     assert "people asked (dx SZ)" in who_of(result)
@@ -181,8 +186,11 @@ def test_change_and_among_are_said() -> None:
 
 def test_who_was_asked_is_said_with_what_was_adjusted_for() -> None:
     assert who_of(compared([effect("hippocampus")])) == (
-        "3 sites, 550 people asked, about 90 % with a value; adjusted for age, sex and site."
+        "2 of 3 sites, 490 people asked, about 90 % with a value; adjusted for age, sex and site. "
+        "local2 did not enter: people of one group only. The answer is for these sites."
     )
+    random = compared([effect("hippocampus")], {**TWO, "site_effects": "random"})
+    assert who_of(random).endswith("The answer is for sites like these.")
     rows = [effect("hippocampus"), effect("amygdala", observed=0.7)]
     text = who_of(compared(rows, {**FIVE, "formula": "dx"}))
     assert "about 70 to 90 % with a value; adjusted for site." in text
@@ -219,7 +227,7 @@ def test_the_step_of_a_slope_is_a_power_of_ten() -> None:
         outcomes="u 0:1", ask="age, motion, age:motion, I(age^2)",
     )  # fmt: skip
     assert [per(asked, term) for term in asked.asked] == [
-        (10.0, " per 10 of age"),
+        (10.0, " in 10 years"),
         (pytest.approx(0.1), " per 0.1 of motion"),
         (pytest.approx(1.0), " per 10 of age and 0.1 of motion"),
         (100.0, " per square of 10 of age"),

@@ -432,20 +432,26 @@ def test_a_comparison_shows_a_site_its_own_people_and_who_lacks_a_value(tmp_path
         ("sub-3", "no", None, 12.5),
     )
     table = Table(name="people", title="", note="", header=header, rows=rows)
+    asked = {"variables": "dx control/SZ", "formula": "dx", "outcomes": "hippocampus 1:99",
+             "public": "dx"}  # fmt: skip
     site = SiteOutcome(
         site="local0", outcome_status="done", names=(), time_courses=iter(()), ledger=made.ledger,
-        people=lambda: table,
+        people=lambda: table, settings=asked,
     )  # fmt: skip
     cape.report.write_site(tmp_path, site)
     private = tmp_path / "private"
     assert (private / "people.tsv").read_text().splitlines()[2] == "sub-2\tyes\tcontrol\tn/a"
-    page = " ".join((private / "index.html").read_text().split())
-    assert "2 of 3 lack a value: sub-2, sub-3." in page
-    assert "whom the question is about: 1." in page
+    page = " ".join(re.sub(r"<[a-z/][^>]*>", " ", (private / "index.html").read_text()).split())
+    assert "listed here 3 asked: of the groups that the question names 2 of these with" in page
+    assert "they are in the sums 1" in page
+    assert "2 add zeros alone: sub-2, sub-3." in page
+    assert "hippocampus outcome 1" in page
     # Each comparison of tables said so, because no series were read.
     assert "NOBODY" not in page
+    assert "no results for single" not in page
     cape.report.write_site(tmp_path / "none", dataclasses.replace(site, people=None))
-    assert "Outcomes of single people" not in (tmp_path / "none/private/index.html").read_text()
+    chapter = "Who entered the comparison"
+    assert chapter not in (tmp_path / "none/private/index.html").read_text()
     empty = dataclasses.replace(table, rows=())
     cape.report.write_site(tmp_path / "nobody", dataclasses.replace(site, people=lambda: empty))
-    assert "Outcomes of single people" in (tmp_path / "nobody/private/index.html").read_text()
+    assert chapter in (tmp_path / "nobody/private/index.html").read_text()

@@ -49,6 +49,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     results = tmp_path / "results"
     cape.report.write_site(results, one, dataclasses.replace(summary, checks=checks))
+    (results / "cape-site.json").write_text('{"site": "local0"}')
     (results / "site-notice.txt").write_text("Site local0: told\nW130 sub-01: short\nsub-011\n")
     home = results / ".cape-site"
     ledger = LifetimeLedgerFile(path=home / "ledger.jsonl", site="local0")

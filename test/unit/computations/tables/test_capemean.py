@@ -173,7 +173,8 @@ def test_a_private_run_states_its_cost_and_its_error(consortium, tmp_path):
     assert "SIMULATION" in page
     assert f"<td>{D} columns" in page  # the head once read "18 18 columns"
     private = tmp_path / "out" / "local0" / "private" / "index.html"
-    assert "no results for single subjects" in private.read_text()
+    assert "What left this site" in private.read_text()
+    assert "no results for single subjects" not in private.read_text()
 
 
 def test_settings_of_another_computation_in_the_file_are_left_out(consortium, tmp_path):

@@ -12,14 +12,18 @@ import jsonschema
 import pytest
 
 from cape.cli import main
-from cape.computations import load, module_of, names
+from cape.computations import configured, load, module_of, names
 from cape.engines.coinstac import compspec
 from cape.engines.coinstac.computation import run
 from cape.engines.coinstac.display import EFFECT_ROWS
 from cape.engines.coinstac.form import NOT_IN_COINSTAC
+from cape.engines.flare.job import JobPlan, new_run, read_job, write_job
+from cape.engines.neuroflame import author_files
 from cape.errors import ConfigError
+from cape.planning.consortium_folder import read_file
 from cape.settings.config import FRONT, PRODUCT, Config
 from cape.settings.option import choices
+from cape.settings.question import parse_question
 from cape.settings.wings import PAPERS, WINGS
 from cape.site.places import SitePlaces
 
@@ -196,6 +200,34 @@ def test_an_input_is_shown_where_its_condition_can_be_met_and_hidden_by_default(
         assert {"n_components", "mask"} <= shown(inputs)
         assert shown(inputs).isdisjoint({"private", "symmetry", "orientation", "atlas"})
         assert {"private", "symmetry", "mask"} <= shown(inputs, expert=True)
+
+
+def test_a_comparison_asks_for_twelve_inputs() -> None:
+    inputs = compspec.compspec_of("capecontrast")["computation"]["input"]
+    assert [name for name in inputs if name in shown(inputs)] == [
+        "epsilon", "delta", "n_sites", "variables", "formula", "ask", "outcomes", "public",
+        "networks", "data", "policy", "expert",
+    ]  # fmt: skip
+    # Each text has an example that may be typed as it stands.
+    typed = {"variables": "dx control/SZ/BD, age 18:90, sex F/M", "formula": "dx + age + sex",
+             "ask": "dx", "outcomes": "hippocampus 2500:5500, log(wmh) .1:100", "public": "dx",
+             "networks": "precuneus (default mode), IC02 (visual)"}  # fmt: skip
+    for name, example in typed.items():
+        assert example in inputs[name]["tooltip"]
+    assert parse_question(**typed).asked[0].q == 2
+
+
+def test_flare_and_neuroflame_take_the_settings_file_of_a_comparison(tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text(
+        'computation = "capecontrast"\nepsilon = 4.0\ndelta = 1e-5\nn_sites = 4\n'
+        'variables = "dx control/SZ, age 18:90"\nformula = "dx + I(age^2) + age"\n'
+        'outcomes = \'"left hippo" 2500:5500, log(wmh) .1:100\'\npublic = "dx"\n'
+    )
+    given = read_file(tmp_path / "settings.toml")
+    write_job(tmp_path / "job", JobPlan(run=new_run(), settings=given))
+    parameters = json.loads(author_files.files(given)[author_files.PARAMETERS])
+    asked = [configured(one)[1] for one in (given, read_job(tmp_path / "job").settings, parameters)]
+    assert asked[0] == asked[1] == asked[2]
 
 
 def shown(inputs: dict[str, Any], **chosen: object) -> set[str]:

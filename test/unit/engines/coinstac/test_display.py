@@ -158,7 +158,7 @@ def test_a_comparison_is_its_sentence_and_its_effects(monkeypatch: pytest.Monkey
     result = comparison_example.compared(rows, comparison_example.FIVE)
     made = comparison_example.outcome(result, monkeypatch)
     summary, tables = display.summary(made), display.tables(made)
-    assert str(summary["status"]).startswith("At these 2 sites, SZ and control differ in all 5")
+    assert str(summary["status"]).startswith("SZ and control differ in all 5")
     assert list(tables) == [f"Global {name}, SZ - control" for name in names]
     for row in tables.values():
         assert list(row) == list(display.EFFECT_ROWS)

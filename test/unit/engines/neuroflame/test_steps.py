@@ -314,9 +314,11 @@ def test_author_files_are_laid_into_a_checkout_once(checkout: Path, capsys) -> N
 
 
 def test_a_pin_with_known_holes_gives_way_and_numpy_stays(checkout: Path) -> None:
-    """The boilerplate pins cryptography 42.0.8, which cape refuses: no set of versions fitted."""
+    """The boilerplate pins cryptography and Jinja2 that cape refuses: no set of versions fitted."""
     requirements = checkout / "requirements.txt"
-    requirements.write_text("numpy==1.24.4\nCryptography==42.0.8\ncryptography-vectors==1\n")
+    requirements.write_text(
+        "numpy==1.24.4\nCryptography==42.0.8\nJinja2==3.1.3\ncryptography-vectors==1\n"
+    )
     for _ in range(2):
         assert main(["neuroflame", str(checkout)]) == 0
     lines = requirements.read_text().splitlines()

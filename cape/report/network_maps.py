@@ -1,0 +1,244 @@
+"""Public maps or an atlas beside a comparison: where its networks lie, and their pictures.
+
+`networks.nii.gz` serves pictures alone: z-scores of the maps, or the labels of the atlas, at about
+3 mm.  Nothing in it depends on the people who are compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cape.algorithms.component_order import z_scores
+from cape.algorithms.estimators import Array, Data
+from cape.frozen import dataclass
+from cape.protocol.messages import FeatureSpace
+from cape.report import brain, files
+from cape.report.comparison import Network
+from cape.report.maps import volumes_of
+from cape.report.plots import THRESHOLD, Picture, colour_limit, finish, new_figure
+
+FILE: Final = "networks.nii.gz"
+# mm from which no voxel is left out
+_COARSE: Final = 2.6
+# |z| below is stored as 0: no picture shows it
+_NOTHING: Final = 1.0
+# Code of MNI space in NIfTI
+_MNI: Final = 4
+_TILE: Final = 2.6  # inches
+_GLASS: Final = 9.0
+# Dots of a region and widths of an edge, in points
+_DOT, _LINE = 4.0, 2.2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Brought:
+    """The owner's maps, or a label image with the names of its labels."""
+
+    path: Path
+    labels: Mapping[int, str]
+
+
+def bring(
+    folder: Path, maps: Brought, names: Sequence[str], networks: Sequence[Network]
+) -> tuple[Network, ...]:
+    """Write `networks.nii.gz` of maps in the order of `networks`, or of an atlas.
+
+    Of an atlas those of `names`, the regions of a table, become networks.  Without any place (no
+    image, names that fit none) the networks are as before.
+    """
+    if not maps.path.name.endswith((".nii", ".nii.gz")):
+        return tuple(networks)
+    image = files.load_image(maps.path)
+    if image.ndim not in (3, 4):  # CIFTI
+        return tuple(networks)
+    mni = int(image.header["sform_code"]) == _MNI
+    if image.ndim == 4:
+        sizes = image.header.get_zooms()[:3]
+        image = image.slicer[tuple(slice(None, None, math.ceil(_COARSE / mm)) for mm in sizes)]
+    values: Data = np.asarray(image.dataobj, dtype=np.float32)
+    if values.ndim == 4 and values.shape[3] == len(networks):
+        inside = np.any(values != 0, axis=3)
+        z = np.zeros_like(values)
+        z[inside] = z_scores(values[inside].astype(np.float64))
+        _write_z(folder, z, image.affine, mni=mni)
+        return _placed(networks, z, image.affine)
+    if values.ndim == 4:
+        return tuple(networks)
+    number = {name.casefold(): label for label, name in maps.labels.items()}
+    labels = np.rint(values).astype(np.int32)
+    there = set(np.unique(labels).tolist())
+    known = [(one, number.get(one.casefold(), 0)) for one in names]
+    known = [(one, label) for one, label in known if label in there - {0}]
+    if known:
+        _save(folder, labels, image.affine, mni=mni)
+    return tuple(networks) if not known else tuple(
+        Network(name=one, domain=None, file=FILE, volume=label, **_place(
+            np.argwhere(labels == label).mean(axis=0) @ image.affine[:3, :3].T + image.affine[:3, 3]
+        ))
+        for one, label in known
+    )  # fmt: skip
+
+
+def write_of_site(folder: Path, space: FeatureSpace | None) -> None:
+    """Write `networks.nii.gz` of the public maps that a site itself used."""
+    if space is not None and space.on_grid and space.n_templates:
+        affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
+        _write_z(folder, volumes_of(z_scores(space.templates()), space), affine, mni=space.in_mni)
+
+
+def _write_z(folder: Path, z: Array | Data, affine: Array, *, mni: bool) -> None:
+    """Write maps (x, y, z, R), in hundredths of z."""
+    hundredths = np.rint(100.0 * np.where(np.abs(z) < _NOTHING, 0.0, np.clip(z, -300, 300)))
+    _save(folder, hundredths.astype(np.int16), affine, slope=0.01, mni=mni)
+
+
+def _save(folder: Path, values: Any, affine: Array, *, mni: bool, slope: float = 1.0) -> None:
+    import gzip
+
+    from nibabel.nifti1 import Nifti1Image
+
+    image = Nifti1Image(values, affine)
+    image.set_sform(affine, code=_MNI if mni else 2)
+    image.header.set_xyzt_units("mm")
+    image.header.set_slope_inter(slope, 0.0)
+    # mtime=0: equal maps give equal bytes.
+    (folder / FILE).write_bytes(gzip.compress(image.to_bytes(), mtime=0))
+
+
+def networks_of_site(folder: Path, names: Sequence[str]) -> tuple[Network, ...]:
+    """Return the networks of a site's own file as they are drawn; none without it."""
+    if not (folder / FILE).is_file():
+        return ()
+    image = files.load_image(folder / FILE)
+    networks = [Network(name=name, domain=None) for name in names]
+    return _placed(networks, np.asarray(image.dataobj, dtype=np.float32), image.affine)
+
+
+def _placed(networks: Sequence[Network], z: Data, affine: Array) -> tuple[Network, ...]:
+    """Return networks with the places at which their maps (x, y, z, R) are cut."""
+    inside = np.any(z != 0, axis=3)
+    places = (
+        brain.place_of(z[..., k].astype(np.float64), inside, affine) for k in range(z.shape[3])
+    )
+    return tuple(
+        replace(one, **_place(place), file=FILE, volume=k)
+        for k, (one, place) in enumerate(zip(networks, places, strict=True))
+    )
+
+
+def _place(mm: Array) -> dict[str, Any]:
+    return {axis: round(float(x), 1) for axis, x in zip("xyz", mm, strict=True)}
+
+
+class Drawer:
+    """Pictures of the networks of a folder; without its file there are none."""
+
+    def __init__(self, folder: Path, networks: Sequence[Network]) -> None:
+        self.networks = {one.name: one for one in networks if one.file}
+        self._tiles: dict[str, Picture] = {}
+        if not self.networks or not (folder / FILE).is_file():
+            self.networks = {}
+            return
+        image = files.load_image(folder / FILE)
+        self.values, self.affine = np.asarray(image.dataobj, dtype=np.float32), image.affine
+        self.of_atlas = self.values.ndim == 3
+        self.inside = self.values != 0 if self.of_atlas else np.any(self.values != 0, axis=3)
+        mni = int(image.header["sform_code"]) == _MNI
+        self.canvas = brain.canvas_of(self.inside, self.affine, mni=mni, parcels=self.of_atlas)
+        self.limit = 2 * THRESHOLD
+        if not self.of_atlas:
+            self.limit = colour_limit(
+                self.values.reshape(-1, self.values.shape[3]).astype(np.float64)
+            )
+
+    def _volume(self, one: Network) -> Array:
+        if self.of_atlas:
+            return np.where(self.values == one.volume, self.limit, 0.0)
+        return np.asarray(self.values[..., one.volume], dtype=np.float64)
+
+    def tile(self, name: str) -> Picture | None:
+        """Draw a network in three planes through its largest cluster."""
+        if name not in self.networks:
+            return None
+        if name not in self._tiles:
+            one = self.networks[name]
+            figure, axes = self._canvas(_TILE)
+            place = np.array([one.x, one.y, one.z], dtype=np.float64)
+            brain.paint_planes(
+                axes, self.canvas, self.canvas.values(self._volume(one)), place, self.limit
+            )
+            self._tiles[name] = finish(figure, alt=f"{name}, three planes.", shape="tile")
+        return self._tiles[name]
+
+    def _canvas(self, width: float) -> tuple[Any, Any]:
+        wide, tall = self.canvas.size
+        figure = new_figure(width, width * tall / wide)
+        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        brain.frame(axes, wide, tall)
+        return figure, axes
+
+    def thumbnail(self, name: str) -> Any:
+        """Return the axial plane of a network as RGB, rows upwards."""
+        one = self.networks[name]
+        k = self.canvas.nearest(np.array([one.x, one.y, one.z], dtype=np.float64))[2]
+        values = self.canvas.values(self._volume(one))[:, :, k]
+        return brain.pixels(
+            self.canvas.grey[:, :, k], values, self.limit, smooth=self.canvas.smooth
+        )
+
+    def regions(self, values: Mapping[str, float], unit: str, alt: str) -> Picture | None:
+        """Draw the regions of an atlas in the colours of their numbers, in planes and glass."""
+        shown = {name: value for name, value in values.items() if name in self.networks and value}
+        if not shown or not self.of_atlas:
+            return None
+        least, most = (f(map(abs, shown.values())) for f in (min, max))
+        whole = np.zeros(self.values.shape)
+        for name, value in shown.items():
+            # The smallest that is shown has the first colour.
+            whole[self.values == self.networks[name].volume] = value / least * THRESHOLD
+        wide, tall = self.canvas.size
+        figure = new_figure(_GLASS, _GLASS * tall / (2 * wide))
+        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        strongest = self.networks[max(shown, key=lambda name: abs(shown[name]))]
+        place = np.array([strongest.x, strongest.y, strongest.z], dtype=np.float64)
+        painted, limit = self.canvas.values(whole), most / least * THRESHOLD
+        brain.paint_planes(axes, self.canvas, painted, place, limit)
+        brain.paint_glass(axes, self.canvas, painted, limit, (wide, 0.0))
+        brain.frame(axes, 2 * wide, tall)
+        text = f"{alt} Planes through {strongest.name}; red above zero, blue below, to {most:.2g} "
+        text += f"{unit}."
+        return finish(figure, alt=text, caption=text, shape="chart")
+
+    def glass(self, edges: Sequence[tuple[str, str, float]], alt: str) -> Picture | None:
+        """Draw edges between two networks, red above zero and blue below, in a glass brain."""
+        known = [one for one in edges if one[0] in self.networks and one[1] in self.networks]
+        if not known:
+            return None
+        figure, axes = self._canvas(_GLASS)
+        # The outline of the anatomy where there is one: a coarse mask has holes.
+        whole = replace(self.canvas, inside=self.canvas.grey < 1.0)
+        boxes = brain.paint_glass(axes, whole, np.zeros(whole.inside.shape), 1.0)
+        most = max(abs(value) for _, _, value in known)
+        for normal, (left, _, bottom, _) in enumerate(boxes):
+            across, up = (k for k in range(3) if k != normal)
+
+            def at(
+                name: str, corner: Any = (left, bottom), axes: Any = (across, up)
+            ) -> tuple[float, float]:
+                one = self.networks[name]
+                mm = (one.x or 0.0, one.y or 0.0, one.z or 0.0)
+                x, y = (mm[k] - float(self.canvas.places[k][0]) for k in axes)
+                return corner[0] + x, corner[1] + y
+
+            for a, b, value in known:
+                (x, y), (u, v) = at(a), at(b)
+                style: dict[str, Any] = {"color": "#b2182b" if value > 0 else "#2166ac"}
+                axes.plot([x, u], [y, v], linewidth=_LINE * math.sqrt(abs(value) / most), **style)
+                axes.plot([x, u], [y, v], "o", color="#333333", markersize=_DOT)
+        return finish(figure, alt=alt, caption=alt, shape="chart")
