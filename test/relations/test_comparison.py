@@ -173,7 +173,7 @@ def test_3_wide_range_of_one_of_two(sites, kind, ends) -> None:
     ):
         near(one, other)
         assert other.fits == "yes"
-        assert other.sd == pytest.approx(one.sd, rel=0.2)
+        assert other.sd == pytest.approx(one.sd, rel=0.35)
 
 
 @pytest.mark.parametrize("ends", ["-18:126", "-306:414", "46:118"])
@@ -410,7 +410,7 @@ def test_11_remedy_typed_is_taken(name) -> None:
     ("name", "budget"),
     [
         ("1 outcome", 0), ("5 outcomes", 1), ("24 outcomes", 1), ("pattern of 45", 2),
-        ("three groups", 1), ("age, 5", 2), ("no covariates, 5", 0), ("slopes", 2),
+        ("three groups", 1), ("age, 5", 1), ("no covariates, 5", 0), ("slopes", 2),
     ],
 )  # fmt: skip
 def test_11_forecast_within_15_percent(name, budget) -> None:
