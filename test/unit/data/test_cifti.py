@@ -502,10 +502,10 @@ def test_maps_of_parcels_come_back_as_a_pscalar_file(tmp_path) -> None:
     np.testing.assert_allclose(found, z, atol=1e-6)
     with pytest.raises(DataError) as caught:
         with_templates(FeatureSpace.of_matrix(24), path, site="B")
-    assert "cannot be read" in caught.value.detail
+    assert "cannot be used" in caught.value.detail
     with pytest.raises(DataError) as caught:
         with_templates(space, tmp_path / f"{PEOPLE[0]}_bold.ptseries.nii", site="B")
-    assert "cannot be read" in caught.value.detail
+    assert "cannot be used" in caught.value.detail
 
 
 def test_spheres_are_drawn_where_their_vertices_lie(tmp_path) -> None:

@@ -113,7 +113,7 @@ def test_other_templates_at_one_site_are_found_by_validate_and_by_the_run(study,
     with pytest.raises(CapeError) as caught:
         simulate(
             study, out=tmp_path / "out", settings={
-                "epsilon": 8, "delta": 1e-5, "basis": "templates", "n_basis": 0, "image_shape": "",
+                "private": False, "basis": "templates", "n_basis": 0, "image_shape": "",
             },
         )  # fmt: skip
     assert str(caught.value) in text

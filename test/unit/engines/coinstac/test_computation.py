@@ -50,7 +50,7 @@ def test_an_error_of_the_aggregator_is_told_to_all_sites_and_raised_after_that(
     assert engine.caches == caches
     for site in engine.sites:
         words = (engine.place(site, "output") / "site-error.txt").read_text()
-        assert words.startswith(text + "\n\nThe aggregator ended the run with this;")
+        assert words.startswith(text + "\n\nThe aggregator ended the run with this")
     assert [record.getMessage() for record in caplog.records] == [text] * len(engine.sites)
     with pytest.raises(CapeError) as caught:
         engine.ask("remote", read)
