@@ -152,28 +152,43 @@ def _effects_of(question: Question, term: Term, answer: TermAnswer) -> Iterator[
     known_d = np.where([fit == "yes" for fit in answer.fits], sd, np.nan)
     estimate = np.where(lacks, np.nan, estimate)
     d = estimate / known_d
-    ends = t * np.sqrt(error)
-    d_ends = t * np.sqrt(error / known_d**2 + d**2 * answer.sd_error)
+    of_sign = estimate - np.sign(estimate) * t * np.sqrt(null)
+    low, high = _ends(estimate, t * np.sqrt(error), of_sign)
+    d_error = error / known_d**2 + d**2 * answer.sd_error
+    d_low, d_high = _ends(d, t * np.sqrt(d_error), of_sign)
     for (i, name), (k, outcome) in product(enumerate(names), enumerate(question.outcomes)):
         yield EffectRow(
             term=term.text,
             contrast=name,
             outcome=outcome.name,
             estimate=float(estimate[i, k]),
-            low95=float(estimate[i, k] - ends[i, k]),
-            high95=float(estimate[i, k] + ends[i, k]),
+            low95=float(low[i, k]),
+            high95=float(high[i, k]),
             se=math.sqrt(null[i, k]),
             **{f"se_{name}": float(error[i, k]) for name, error in errors.items()},
             sd=float(sd[k]),
             d=float(d[i, k]),
-            d_low95=float(d[i, k] - d_ends[i, k]),
-            d_high95=float(d[i, k] + d_ends[i, k]),
+            d_low95=float(d_low[i, k]),
+            d_high95=float(d_high[i, k]),
             p=float(p[i, k]),
             p_holm=float(p_holm[i, k]),
             q_bh=float(q_bh[i, k]),
             observed=float(answer.observed[k]),
             fits=answer.fits[k],
         )
+
+
+def _ends(estimate: Array, half: Array, of_sign: Array) -> tuple[Array, Array]:
+    """Return the ends of an interval, which leaves 0 out where the test does.
+
+    A scale that is uncertain widens an interval; it cannot turn a sign.  `of_sign`: the end towards
+    0 of the interval of the test, on the side of the estimate where 0 is left out.
+    """
+    is_known = of_sign * np.sign(estimate) > 0
+    low, high = estimate - half, estimate + half
+    low = np.where(is_known & (estimate > 0), np.maximum(low, 0.0), low)
+    high = np.where(is_known & (estimate < 0), np.minimum(high, 0.0), high)
+    return low, high
 
 
 def contrasts(question: Question, term: Term) -> Iterator[tuple[str, Array, float]]:

@@ -65,6 +65,19 @@ def test_what_is_withheld_has_no_number(found: tuple[Found, object], fit: str) -
         assert all(a.p_holm <= b + 1e-12 for a, b in zip(others, before, strict=True))
 
 
+def test_an_interval_leaves_0_out_where_its_test_does(found: tuple[Found, object]) -> None:
+    """A d of -3.88 [-12.77, 5.00] had p .016: its unsure scale took the sign away as well."""
+    whole, question = found
+    unsure = np.full(4, 2.0)
+    answer = replace(whole.answers[0], relative=unsure, sd_error=unsure)
+    for sure, row in zip(whole.effects, effects(question, [answer]), strict=True):
+        for low, high in ((row.low95, row.high95), (row.d_low95, row.d_high95)):
+            assert (low < 0 < high) == (row.p > 0.05)
+        assert row.p == sure.p
+        assert row.low95 <= sure.low95 or row.low95 == 0.0
+        assert row.high95 >= sure.high95 or row.high95 == 0.0
+
+
 def test_chi2_of_one_to_nine_degrees_of_freedom() -> None:
     """Points of tables at .05."""
     points = [3.8415, 5.9915, 7.8147, 9.4877, 11.0705, 12.5916, 14.0671, 15.5073, 16.9190]
