@@ -13,7 +13,7 @@ from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 from cape.report import plots
 from cape.report.comparison import ESTIMATED, SIGNIFICANT, WEIGHT, Effect, GroupComparison, Omnibus
-from cape.report.comparison_words import exp, p_text, per, r_line
+from cape.report.comparison_words import exp, p_text, per, r_line, y_of
 from cape.report.network_maps import Drawer
 from cape.report.page import Values
 from cape.report.plots import Picture
@@ -292,7 +292,12 @@ def sure(folder: ComparisonFolder, drawn: bool) -> Values | None:
         if shares and np.median(shares) >= 0.005:
             parts[words] = float(np.median(shares))
     question = result.asked
-    return {"parts": parts, "line": r_line(question), "random": question.random}
+    return {
+        "parts": parts,
+        "line": r_line(question),
+        "y": y_of(question),
+        "random": question.random,
+    }
 
 
 def balance(folder: ComparisonFolder, drawn: bool) -> Values | None:
@@ -349,14 +354,19 @@ def people(folder: ComparisonFolder, drawn: bool) -> Values:
         columns["share of the answer"] = [f"{100 * (site.weight or 0):.0f} %" for site in sites]
     if any(site.lacks for site in sites):
         columns["does not have"] = [", ".join(site.lacks) for site in sites]
-    seen = dict.fromkeys((row.outcome, row.observed) for row in result.outcomes)
+    # Each term has its own estimate of these shares.
+    several = len(result.asked.asked) > 1
+    seen = dict.fromkeys((row.term, row.outcome, row.observed) for row in result.outcomes)
     return {
         "header": list(columns),
         "rows": list(zip(*columns.values(), strict=True)),
         "left_out": [(site.site, site.left_out) for site in sites if site.left_out],
         "observed": [
-            (outcome, f"{100 * share:.0f} %") for outcome, share in seen if share is not None
+            (*((term,) if several else ()), outcome, f"{100 * share:.0f} %")
+            for term, outcome, share in seen
+            if share is not None
         ],
+        "observed_header": (*(("term",) if several else ()), "outcome", "share"),
         "missing": [f"{row.contrast}: {100 * row.difference:+.0f} %" for row in result.missing],
         "public": result.asked.public,
     }

@@ -106,6 +106,18 @@ def r_line(question: Question) -> str:
     return f"car::Anova(lm({y} ~ {model} + site), type = 2)"
 
 
+def y_of(question: Question) -> str:
+    """Return what y is in the line of R; "" where the line names the outcome."""
+    if question.pattern:
+        return "the position of each person of the other half along the pattern"
+    if len(question.outcomes) == 1 and not question.change:
+        return ""
+    logs = {one.log for one in question.outcomes}
+    by = ", by its logarithm" if True in logs else ""
+    some = " where it is stated as log()" if len(logs) > 1 else ""
+    return f"{_change(question)}each outcome{by}{some}"
+
+
 def per(question: Question, term: Term) -> tuple[float, str]:
     """Return the step in which slopes are said, and its words: (10, " in 10 years").
 
