@@ -133,6 +133,15 @@ def per(question: Question, term: Term) -> tuple[float, str]:
     return math.prod(steps), f" per {' and '.join(texts)}" if texts else ""
 
 
+def heading_of(question: Question, term: Term, contrast: str) -> str:
+    """Return a contrast as a reader knows it: of slopes, in which group less in which."""
+    factors, ranges = _kinds(question, term)
+    if not (factors and ranges):
+        return contrast
+    first, last = question.variable(factors[0]).levels
+    return f"slope of {ranges[0]} in {last} less slope in {first}"
+
+
 def p_text(p: float) -> str:
     if p < 1e-4:
         return "p < 0.0001"

@@ -141,6 +141,17 @@ def test_several_groups_have_their_omnibus_and_a_table_a_pair(tmp_path: Path) ->
         assert pair in text
 
 
+def test_a_slope_by_group_says_which_slope_less_which(tmp_path: Path) -> None:
+    """It was headed dx:age [SZ]."""
+    asked = {**TWO, "formula": "dx * age + sex", "ask": "dx:age"}
+    row = effect("hippocampus", 0.02, term="dx:age", contrast="dx:age [SZ]")
+    text = page(tmp_path, compared([row], asked))
+    assert "slope of age in SZ less slope in control, in 10 years outcome slope [95 %]" in text
+    whole = (tmp_path / "index.html").read_text()
+    assert "less slope in control, in 10 years; blue differs from zero." in whole
+    assert "[SZ]" not in whole
+
+
 def test_logarithms_are_ratios(tmp_path: Path) -> None:
     asked = {**TWO, "outcomes": "log(wmh) .1:100"}
     row = effect("wmh", 0.5, estimate=0.2, low95=0.1, high95=0.3)
