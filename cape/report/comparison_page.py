@@ -223,11 +223,25 @@ def _pictures(
         high,
         [row.found for row in shown],
         f"{title}{some}; blue differs from zero{after}.",
+        _span(result, term, step),
     )
     leave = {row.outcome: step * (row.d or 0.0) for row in rows if _leaves(row)}
     alt = f"{title}: regions that leave zero (false discovery rate .05) in colour."
     if picture := drawer.regions(leave, "sd", alt):
         yield picture
+
+
+def _span(result: GroupComparison, term: Term, step: float) -> tuple[float, float] | None:
+    """Return the ends of the intervals of all pairs of a term; None if it has one contrast."""
+    if len(result.contrasts(term.text)) < 2:
+        return None
+    ends = [
+        step * end
+        for row in result.of_term(term.text)
+        for end in (row.d_low95, row.d_high95)
+        if end is not None
+    ]
+    return min(ends), max(ends)
 
 
 def _leaves(row: Effect) -> bool:

@@ -204,7 +204,7 @@ def _differs(
         what = f"{'both' if len(names) == 2 else f'all {len(names)}'} {_noun(question)}"
     what = f"{_change(question)}{what}"
     if len(factors) == 1 and not ranges:
-        return f"{_and(_levels(question, factors[0]))} differ in {what}"
+        return f"{_groups(question, factors[0])} differ in {what}"
     if len(factors) == 2:
         return f"The effect of {factors[0]} depends on {factors[1]} in {what}"
     if factors:
@@ -305,7 +305,8 @@ def _pattern_sentence(question: Question, row: Effect) -> str:
     levels = _and(_levels(question, term.names[0]))
     # A pattern of opposite sign in the other half was not found again.
     if row.p < 0.05 and row.estimate is not None and row.estimate > 0:
-        text = f"{levels} differ along a pattern over {of} that was found {half} and tested {rest}"
+        text = f"{_groups(question, term.names[0])} differ along a pattern over {of}"
+        text += f" that was found {half} and tested {rest}"
     else:
         text = f"A pattern over {of} in which {levels} differ was looked for {half}"
         text += f" and not found again {rest}"
@@ -325,6 +326,12 @@ def _levels(question: Question, name: str) -> tuple[str, ...]:
     levels = question.variable(name).levels
     # With two levels the sentence has the order of the difference, the reference last.
     return levels[::-1] if len(levels) == 2 else levels
+
+
+def _groups(question: Question, name: str) -> str:
+    """Return the levels of a column where a sentence begins: a level keeps its own case."""
+    text = _and(_levels(question, name))
+    return f"Groups {text}" if text[0].islower() else text
 
 
 def _noun(question: Question) -> str:

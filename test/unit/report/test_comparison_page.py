@@ -11,9 +11,10 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from cape.report import rebuild
+from cape.report import plots, rebuild
 from cape.report.comparison import GroupComparison, Mean, Missing
 from cape.report.consortium import add_score
 from cape.report.results import ComparisonFolder, read_folder, sentence
@@ -139,6 +140,25 @@ def test_several_groups_have_their_omnibus_and_a_table_a_pair(tmp_path: Path) ->
     assert "Does any group differ?" in text
     for pair in ("SZ - control", "BD - control", "BD - SZ"):
         assert pair in text
+
+
+def test_the_pictures_of_all_pairs_have_one_axis(tmp_path: Path, monkeypatch) -> None:
+    spans, draw = [], plots.draw_effects
+    monkeypatch.setattr(plots, "draw_effects", lambda *args: spans.append(args[-1]) or draw(*args))
+    page(tmp_path / "three", three_groups())
+    assert spans == [(pytest.approx(-0.646), pytest.approx(0.596))] * 3
+    page(tmp_path, compared(ROWS, FIVE))
+    assert spans[3:] == [None]
+
+
+@pytest.mark.parametrize("span", [(-3.0, 4.0), None])
+def test_an_axis_reaches_as_far_as_the_others(span, monkeypatch) -> None:
+    seen = []
+    monkeypatch.setattr(plots, "_chart", lambda figure, alt: seen.append(figure.axes[0].get_xlim()))
+    d = np.array([0.1])
+    plots.draw_effects(["a"], d, d - 0.2, d + 0.2, [False], "", span)
+    ((low, high),) = seen
+    assert (low < -3.0 and high > 4.0) == bool(span)
 
 
 def test_a_slope_by_group_says_which_slope_less_which(tmp_path: Path) -> None:
