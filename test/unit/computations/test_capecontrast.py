@@ -652,7 +652,7 @@ def test_a_run_set_back_after_groups_were_changed_releases_nothing(
 
 
 def test_validate_says_what_everybody_would_read(tmp_path: Path, capsys) -> None:
-    """The counts of a card, and that a level of few people is not among them."""
+    """The counts of a card, and that a level of few people is not among them; no line a person."""
     data = study(tmp_path / "data", (30,))
     table = data / "site0" / "participants.tsv"
     table.write_text(table.read_text().replace("\tother\t", "\trare\t"))
@@ -664,6 +664,8 @@ def test_validate_says_what_everybody_would_read(tmp_path: Path, capsys) -> None
     text = " ".join(capsys.readouterr().out.split())
     assert re.search(r"everybody would read: 30 people, control 1\d, patient 1\d, rare 0", text)
     assert "no score" in text
+    assert "site site0" in text
+    assert "sub-0010" not in text  # of a table T, TR and grid were "-" in everybody's line
     assert "dx rare: 1, min_group = 5" in text
     source = FileSource(data / "site0", {}, CapeContrastConfig.from_input(given), "A", min_group=5)
     assert "dx rare: 1, min_group = 5" in source.notice
