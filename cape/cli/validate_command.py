@@ -189,8 +189,11 @@ def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, stri
             say(checked.counted.sentence, style="bold")
         _print_settings(owner)
         sends_maps = resolve(owner.config).sends_maps
+        question = owner.config.question
+        of_tables = question is not None and question.of_tables
         for check in checked.sites:
-            if check.inspection.most_fail:  # a line for the cause, not one for each of its people
+            # People of tables have no series; a fault of most has a line for the cause.
+            if of_tables or check.inspection.most_fail:
                 say(f"site {check.site}")
             else:
                 table(f"site {check.site}", SUBJECT_COLUMNS, _subject_rows(check))

@@ -592,10 +592,12 @@ def check_precision(config: CapeContrastConfig, entries: Entries) -> tuple[str, 
     worst = max(forecast_of(config, entries), key=lambda one: one.smallest)
     if worst.smallest <= MAX_USEFUL:
         return ()
-    text = f"of {worst.text} only a difference of {worst.smallest:.1f} sd would be found"
+    text = (
+        f"of {worst.text}, the smallest difference that would be found is {worst.smallest:.1f} sd"
+    )
     if not config.accept_low_quality:
         ways = (*remedies(config, entries), "accept_low_quality = true")
-        problem = f"{text}, {MAX_USEFUL} at most"
+        problem = f"{text}; at most {MAX_USEFUL} is accepted"
         raise ConfigError("E150", problem=problem, do=f"take {', or '.join(ways)}.")
     return (f"{text[0].upper()}{text[1:]}.",)
 

@@ -379,7 +379,7 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[BalanceRow]:
     codes = f.public.H
     steps = [(text, codes[b] - codes[a]) for text, a, b in _pairs_of_levels(question, term)]
     if f.public.protected:
-        steps = [(f"{term.text}, by its sd", np.sqrt((g**2).mean(axis=0)))]
+        steps = [(f"1 sd more of {' times '.join(term.names)}", np.sqrt((g**2).mean(axis=0)))]
     for (text, step), (j, i) in product(steps, enumerate(f.public.x_columns)):
         before, unit = float(step @ shift[:, j]), None
         if len(model[i].term) == 1:

@@ -13,7 +13,7 @@ from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 from cape.report import plots
 from cape.report.comparison import ESTIMATED, SIGNIFICANT, WEIGHT, Effect, GroupComparison, Omnibus
-from cape.report.comparison_words import exp, p_text, per, r_line
+from cape.report.comparison_words import exp, heading_of, p_text, per, r_line, y_of
 from cape.report.network_maps import Drawer
 from cape.report.page import Values
 from cape.report.plots import Picture
@@ -147,7 +147,7 @@ def _table_of(question: Question, term: Term, contrast: str, rows: Sequence[Effe
         )
 
     return EffectTable(
-        title=f"{contrast}{',' if words else ''}{words}",
+        title=_title(question, term, contrast),
         pictures=(),
         header=(
             "outcome",
@@ -160,6 +160,11 @@ def _table_of(question: Question, term: Term, contrast: str, rows: Sequence[Effe
         rows=tuple(map(cells, first)),
         folded=tuple(map(cells, rows)) if many else (),
     )
+
+
+def _title(question: Question, term: Term, contrast: str) -> str:
+    words = per(question, term)[1]
+    return f"{heading_of(question, term, contrast)}{',' if words else ''}{words}"
 
 
 def _p(row: Effect) -> float:
@@ -200,12 +205,12 @@ def _pictures(
 ) -> Iterator[Picture]:
     rows = result.of_term(term.text, contrast)
     if result.regions:
-        yield from _of_edges(result, question, contrast, rows, drawer)
+        yield from _of_edges(result, question, term, contrast, rows, drawer)
         return
     known = [row for row in rows if row.d is not None]
     if not known:
         return
-    step, words = per(question, term)
+    step, title = per(question, term)[0], _title(question, term, contrast)
     shown = known if len(known) <= MAX_DRAWN_EFFECTS else sorted(known, key=_p)[:MAX_DRAWN_EFFECTS]
     values = np.array([(row.d, row.d_low95, row.d_high95) for row in shown], dtype=np.float64)
     d, low, high = step * values.T
@@ -217,12 +222,26 @@ def _pictures(
         low,
         high,
         [row.found for row in shown],
-        f"{contrast}{words}{some}; blue differs from zero{after}.",
+        f"{title}{some}; blue differs from zero{after}.",
+        _span(result, term, step),
     )
     leave = {row.outcome: step * (row.d or 0.0) for row in rows if _leaves(row)}
-    alt = f"{contrast}{words}: regions that leave zero (false discovery rate .05) in colour."
+    alt = f"{title}: regions that leave zero (false discovery rate .05) in colour."
     if picture := drawer.regions(leave, "sd", alt):
         yield picture
+
+
+def _span(result: GroupComparison, term: Term, step: float) -> tuple[float, float] | None:
+    """Return the ends of the intervals of all pairs of a term; None if it has one contrast."""
+    if len(result.contrasts(term.text)) < 2:
+        return None
+    ends = [
+        step * end
+        for row in result.of_term(term.text)
+        for end in (row.d_low95, row.d_high95)
+        if end is not None
+    ]
+    return min(ends), max(ends)
 
 
 def _leaves(row: Effect) -> bool:
@@ -232,6 +251,7 @@ def _leaves(row: Effect) -> bool:
 def _of_edges(
     result: GroupComparison,
     question: Question,
+    term: Term,
     contrast: str,
     rows: Sequence[Effect],
     drawer: Drawer,
@@ -249,8 +269,9 @@ def _of_edges(
         i, j = regions.index(row.region_a or ""), regions.index(row.region_b or "")
         kept[[i, j], [j, i]] = values[i, j]
     alt = (
-        f"{contrast}: {len(leave)} of {len(judged)} connections leave zero (false discovery rate "
-        ".05, Benjamini and Hochberg). The others are grey: nothing is claimed of them."
+        f"{heading_of(question, term, contrast)}: {len(leave)} of {len(judged)} connections leave "
+        "zero (false discovery rate .05, Benjamini and Hochberg). The others are grey: nothing is "
+        "claimed of them."
     )
     yield _edges(result, kept, alt, unit, drawer)
     edges = [
@@ -292,7 +313,12 @@ def sure(folder: ComparisonFolder, drawn: bool) -> Values | None:
         if shares and np.median(shares) >= 0.005:
             parts[words] = float(np.median(shares))
     question = result.asked
-    return {"parts": parts, "line": r_line(question), "random": question.random}
+    return {
+        "parts": parts,
+        "line": r_line(question),
+        "y": y_of(question),
+        "random": question.random,
+    }
 
 
 def balance(folder: ComparisonFolder, drawn: bool) -> Values | None:
@@ -349,14 +375,19 @@ def people(folder: ComparisonFolder, drawn: bool) -> Values:
         columns["share of the answer"] = [f"{100 * (site.weight or 0):.0f} %" for site in sites]
     if any(site.lacks for site in sites):
         columns["does not have"] = [", ".join(site.lacks) for site in sites]
-    seen = dict.fromkeys((row.outcome, row.observed) for row in result.outcomes)
+    # Each term has its own estimate of these shares.
+    several = len(result.asked.asked) > 1
+    seen = dict.fromkeys((row.term, row.outcome, row.observed) for row in result.outcomes)
     return {
         "header": list(columns),
         "rows": list(zip(*columns.values(), strict=True)),
         "left_out": [(site.site, site.left_out) for site in sites if site.left_out],
         "observed": [
-            (outcome, f"{100 * share:.0f} %") for outcome, share in seen if share is not None
+            (*((term,) if several else ()), outcome, f"{100 * share:.0f} %")
+            for term, outcome, share in seen
+            if share is not None
         ],
+        "observed_header": (*(("term",) if several else ()), "outcome", "share"),
         "missing": [f"{row.contrast}: {100 * row.difference:+.0f} %" for row in result.missing],
         "public": result.asked.public,
     }

@@ -106,6 +106,18 @@ def r_line(question: Question) -> str:
     return f"car::Anova(lm({y} ~ {model} + site), type = 2)"
 
 
+def y_of(question: Question) -> str:
+    """Return what y is in the line of R; "" where the line names the outcome."""
+    if question.pattern:
+        return "the position of each person of the other half along the pattern"
+    if len(question.outcomes) == 1 and not question.change:
+        return ""
+    logs = {one.log for one in question.outcomes}
+    by = ", by its logarithm" if True in logs else ""
+    some = " where it is stated as log()" if len(logs) > 1 else ""
+    return f"{_change(question)}each outcome{by}{some}"
+
+
 def per(question: Question, term: Term) -> tuple[float, str]:
     """Return the step in which slopes are said, and its words: (10, " in 10 years").
 
@@ -119,6 +131,15 @@ def per(question: Question, term: Term) -> tuple[float, str]:
     if len(texts) == 2 and texts[0] == texts[1]:
         texts = [f"square of {texts[0]}"]
     return math.prod(steps), f" per {' and '.join(texts)}" if texts else ""
+
+
+def heading_of(question: Question, term: Term, contrast: str) -> str:
+    """Return a contrast as a reader knows it: of slopes, in which group less in which."""
+    factors, ranges = _kinds(question, term)
+    if not (factors and ranges):
+        return contrast
+    first, last = question.variable(factors[0]).levels
+    return f"slope of {ranges[0]} in {last} less slope in {first}"
 
 
 def p_text(p: float) -> str:
@@ -183,7 +204,7 @@ def _differs(
         what = f"{'both' if len(names) == 2 else f'all {len(names)}'} {_noun(question)}"
     what = f"{_change(question)}{what}"
     if len(factors) == 1 and not ranges:
-        return f"{_and(_levels(question, factors[0]))} differ in {what}"
+        return f"{_groups(question, factors[0])} differ in {what}"
     if len(factors) == 2:
         return f"The effect of {factors[0]} depends on {factors[1]} in {what}"
     if factors:
@@ -284,7 +305,8 @@ def _pattern_sentence(question: Question, row: Effect) -> str:
     levels = _and(_levels(question, term.names[0]))
     # A pattern of opposite sign in the other half was not found again.
     if row.p < 0.05 and row.estimate is not None and row.estimate > 0:
-        text = f"{levels} differ along a pattern over {of} that was found {half} and tested {rest}"
+        text = f"{_groups(question, term.names[0])} differ along a pattern over {of}"
+        text += f" that was found {half} and tested {rest}"
     else:
         text = f"A pattern over {of} in which {levels} differ was looked for {half}"
         text += f" and not found again {rest}"
@@ -304,6 +326,12 @@ def _levels(question: Question, name: str) -> tuple[str, ...]:
     levels = question.variable(name).levels
     # With two levels the sentence has the order of the difference, the reference last.
     return levels[::-1] if len(levels) == 2 else levels
+
+
+def _groups(question: Question, name: str) -> str:
+    """Return the levels of a column where a sentence begins: a level keeps its own case."""
+    text = _and(_levels(question, name))
+    return f"Groups {text}" if text[0].islower() else text
 
 
 def _noun(question: Question) -> str:

@@ -314,9 +314,18 @@ def paint_bar(axes: Axes, limit: float, threshold: float) -> None:
 
 
 def draw_effects(
-    names: Sequence[str], d: Array, low: Array, high: Array, which: Sequence[bool], alt: str
+    names: Sequence[str],
+    d: Array,
+    low: Array,
+    high: Array,
+    which: Sequence[bool],
+    alt: str,
+    span: tuple[float, float] | None = None,
 ) -> Picture:
-    """Draw effects in d with intervals of 95 %; those of `which` differ from zero."""
+    """Draw effects in d with intervals of 95 %; those of `which` differ from zero.
+
+    `span`: ends of an axis that several pictures share.
+    """
     n = len(names)
     figure = new_figure(7.2, 1.1 + 0.24 * n)
     axes = _axes(figure, "difference in standard deviations (d), interval of 95 %", "")
@@ -325,6 +334,9 @@ def draw_effects(
         axes.plot([low[k], high[k]], [k, k], color=colour, linewidth=2.0)
         axes.plot([d[k]], [k], "o", color=colour, markersize=5)
     axes.axvline(0.0, color=GREY, linewidth=1.0)
+    if span:
+        axes.update_datalim([(end, 0.0) for end in span])
+        axes.autoscale_view(scaley=False)
     axes.set_ylim(n - 0.5, -0.5)
     axes.set_yticks(range(n), [name[:40] for name in names], fontsize=8)
     return _chart(figure, alt)

@@ -327,7 +327,9 @@ def test_a_site_of_one_group_adds_nothing_and_is_told(tmp_path: Path) -> None:
 def test_too_few_people_are_refused_before_anything_is_spent(tmp_path: Path) -> None:
     """What is proposed is accepted, if it is typed."""
     data = study(tmp_path / "data")
-    with pytest.raises(ConfigError, match=r"would be found, 0\.8 at most") as refused:
+    with pytest.raises(
+        ConfigError, match=r"would be found is \d\.\d sd; at most 0\.8 is accepted"
+    ) as refused:
         rows_of(data, tmp_path / "out", epsilon=0.3, accept_low_quality=False)
     (epsilon,) = (
         part for part in refused.value.public.split(", or ") if part.strip().startswith("epsilon")
@@ -336,7 +338,7 @@ def test_too_few_people_are_refused_before_anything_is_spent(tmp_path: Path) -> 
     assert rows_of(data, tmp_path / "again", epsilon=typed, accept_low_quality=False)
     rows_of(data, tmp_path / "low", epsilon=0.3)
     text = (tmp_path / "low" / "consortium" / "results.json").read_text()
-    assert "Of dx only a difference" in text
+    assert "Of dx, the smallest difference that would be found is " in text
 
 
 def test_nobody_but_who_types_it_accepts_low_quality(tmp_path: Path) -> None:
@@ -650,7 +652,7 @@ def test_a_run_set_back_after_groups_were_changed_releases_nothing(
 
 
 def test_validate_says_what_everybody_would_read(tmp_path: Path, capsys) -> None:
-    """The counts of a card, and that a level of few people is not among them."""
+    """The counts of a card, and that a level of few people is not among them; no line a person."""
     data = study(tmp_path / "data", (30,))
     table = data / "site0" / "participants.tsv"
     table.write_text(table.read_text().replace("\tother\t", "\trare\t"))
@@ -662,6 +664,8 @@ def test_validate_says_what_everybody_would_read(tmp_path: Path, capsys) -> None
     text = " ".join(capsys.readouterr().out.split())
     assert re.search(r"everybody would read: 30 people, control 1\d, patient 1\d, rare 0", text)
     assert "no score" in text
+    assert "site site0" in text
+    assert "sub-0010" not in text  # of a table T, TR and grid were "-" in everybody's line
     assert "dx rare: 1, min_group = 5" in text
     source = FileSource(data / "site0", {}, CapeContrastConfig.from_input(given), "A", min_group=5)
     assert "dx rare: 1, min_group = 5" in source.notice

@@ -37,7 +37,7 @@ KINDS = {
     "null": ("dx", {"outcomes": {"caudate": (2500, 5500)}},
              "No difference between SZ and control was found in caudate: ", ()),
     "age": ("age + dx", {}, "Both outcomes fall with age, most in ", ()),
-    "three groups": ("dx + age", {"variables": THREE}, "control, SZ and BD differ in 1 of 2 outco",
+    "three groups": ("dx + age", {"variables": THREE}, "Groups control, SZ and BD differ in 1 of",
                      ("omnibus",)),
     "slopes": ("dx * age", {"ask": "dx:age"},
                "The slope with age differs between SZ and control in 1 of 2 outcomes, hippo", ()),

@@ -170,7 +170,7 @@ def test_protected_groups_have_neither_counts_nor_weights_nor_means() -> None:
     assert {site.weight for site in result.sites} == {None}
     assert {len(site.counts) for site in result.sites} == {0}
     assert {row.group for row in result.means} == {"all"}
-    assert {row.contrast for row in result.balance} == {"dx, by its sd"}
+    assert {row.contrast for row in result.balance} == {"1 sd more of dx"}
 
 
 def test_without_noise_rows_are_least_squares_and_no_more_is_released() -> None:

@@ -11,9 +11,10 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from cape.report import rebuild
+from cape.report import plots, rebuild
 from cape.report.comparison import GroupComparison, Mean, Missing
 from cape.report.consortium import add_score
 from cape.report.results import ComparisonFolder, read_folder, sentence
@@ -54,6 +55,45 @@ def test_the_sentence_comes_first_then_who_was_asked(tmp_path: Path) -> None:
     assert "car::Anova(lm(y ~ dx + age + sex + site), type = 2)" in rest
     assert "local2 did not enter the number: people of one group only." in rest
     assert "the same dx" in rest  # what is protected
+    assert "Each site allowed by its own policy that its counts of dx are public." in rest
+
+
+def test_a_simulation_does_not_say_what_no_policy_was_asked(tmp_path: Path) -> None:
+    """It said that sites allowed their counts, whose policies would have refused (E168)."""
+    text = page(tmp_path, compared(ROWS, FIVE), simulation=True)
+    assert "allowed by its own policy" not in text
+    assert "In this simulation counts of dx are public; in a real run each site's own" in text
+
+
+@pytest.mark.parametrize(
+    ("result", "y"),
+    [
+        (compared(ROWS, FIVE), ", where y is each outcome:"),
+        (pattern(0.9), ", where y is the position of each person of the other half along"),
+        (compared(ROWS, {**FIVE, "change": "ses-1, ses-2"}),
+         ", where y is the change from session 1 to 2 of each outcome:"),
+        (compared([effect("wmh"), effect("icv")], {**TWO, "outcomes": "log(wmh) .1:9, icv 1:9"}),
+         ", where y is each outcome, by its logarithm where it is stated as log():"),
+        (compared([effect("wmh")], {**TWO, "outcomes": "log(wmh) .1:9"}), "privacy, in R: "),
+    ],
+)  # fmt: skip
+def test_the_line_of_r_says_what_y_is(result: GroupComparison, y: str, tmp_path: Path) -> None:
+    assert y in page(tmp_path, result)
+
+
+def test_without_noise_errors_are_those_of_sampling(tmp_path: Path) -> None:
+    page(tmp_path, compared(ROWS, FIVE), private=False, epsilon=None)
+    text = " ".join((tmp_path / "methods.md").read_text().split())
+    assert "Standard errors are those of sampling; the result" in text
+    assert "known privacy noise" not in text
+
+
+def test_shares_with_a_value_name_the_term_where_several_are_asked(tmp_path: Path) -> None:
+    """With two terms every outcome stood there twice."""
+    rows = [effect("hippocampus", observed=0.9), effect("hippocampus", term="age", observed=0.8)]
+    text = page(tmp_path / "two", compared(rows, {**TWO, "ask": "dx, age"}))
+    assert "term outcome share dx hippocampus 90 % age hippocampus 80 %" in text
+    assert "outcome share hippocampus 90 %" in page(tmp_path, compared(rows[:1]))
 
 
 def test_a_pattern_has_its_test_its_matrix_and_its_files(tmp_path: Path) -> None:
@@ -100,6 +140,36 @@ def test_several_groups_have_their_omnibus_and_a_table_a_pair(tmp_path: Path) ->
     assert "Does any group differ?" in text
     for pair in ("SZ - control", "BD - control", "BD - SZ"):
         assert pair in text
+
+
+def test_the_pictures_of_all_pairs_have_one_axis(tmp_path: Path, monkeypatch) -> None:
+    spans, draw = [], plots.draw_effects
+    monkeypatch.setattr(plots, "draw_effects", lambda *args: spans.append(args[-1]) or draw(*args))
+    page(tmp_path / "three", three_groups())
+    assert spans == [(pytest.approx(-0.646), pytest.approx(0.596))] * 3
+    page(tmp_path, compared(ROWS, FIVE))
+    assert spans[3:] == [None]
+
+
+@pytest.mark.parametrize("span", [(-3.0, 4.0), None])
+def test_an_axis_reaches_as_far_as_the_others(span, monkeypatch) -> None:
+    seen = []
+    monkeypatch.setattr(plots, "_chart", lambda figure, alt: seen.append(figure.axes[0].get_xlim()))
+    d = np.array([0.1])
+    plots.draw_effects(["a"], d, d - 0.2, d + 0.2, [False], "", span)
+    ((low, high),) = seen
+    assert (low < -3.0 and high > 4.0) == bool(span)
+
+
+def test_a_slope_by_group_says_which_slope_less_which(tmp_path: Path) -> None:
+    """It was headed dx:age [SZ]."""
+    asked = {**TWO, "formula": "dx * age + sex", "ask": "dx:age"}
+    row = effect("hippocampus", 0.02, term="dx:age", contrast="dx:age [SZ]")
+    text = page(tmp_path, compared([row], asked))
+    assert "slope of age in SZ less slope in control, in 10 years outcome slope [95 %]" in text
+    whole = (tmp_path / "index.html").read_text()
+    assert "less slope in control, in 10 years; blue differs from zero." in whole
+    assert "[SZ]" not in whole
 
 
 def test_logarithms_are_ratios(tmp_path: Path) -> None:

@@ -101,8 +101,8 @@ def test_a_null_without_a_size_is_said_in_its_unit() -> None:
 def test_of_several_groups_the_omnibus_decides_and_pairs_follow() -> None:
     text = said(three_groups())
     assert (
-        "control, SZ and BD differ in 1 of 2 outcomes, hippocampus, most SZ - control: -0.45 sd"
-        in text
+        "Groups control, SZ and BD differ in 1 of 2 outcomes, hippocampus, most SZ - control: "
+        "-0.45 sd" in text
     )
     assert "; pairs that differ: SZ - control, BD - SZ." in text
     # Pairs are not claimed where the omnibus does not hold.
