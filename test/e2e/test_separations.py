@@ -38,7 +38,7 @@ def test_a_folder_with_templates_runs_and_its_report_has_the_surrogate_beside(tm
     plan, out = str(tmp_path / "plan"), tmp_path / "out"
     cape("synth", plan, "--preset", "realistic", "--subjects", "9", "--sites", "3",
          "--timepoints", "60", "--networks", "3", "--templates", "0.6", "--quiet")  # fmt: skip
-    common = ("--delta", "1e-5", "--epsilon", "50", "--set", "basis=kernel", "--set", "n_basis=20")
+    common = ("--delta", "1e-5", "--epsilon", "60", "--set", "basis=kernel", "--set", "n_basis=20")
     cape("simulate", plan, "--out", str(out), *common, "--set", "computation=capedualreg",
          "--surrogate", "--quiet")  # fmt: skip
     folder = out / "consortium"
