@@ -140,7 +140,7 @@ def test_a_temporal_run_shows_its_own_maps_first_and_gives_the_set_of_the_recipe
     heads = [page.index(f'id="{name}"') for name in ("components", "spatial", "privacy")]
     assert heads == sorted(heads)
     assert "better than temporal ones at every effective size up to 400" in page
-    assert page.count("left and right averaged") == 1
+    assert page.count("averaged for the maps") == 1
     # The spectrum does not tell the number of components of brains, and shares would be 1/R.
     assert (results["suggested_n_components"], "worth trying" in page) == (None, False)
     assert "lower R" not in page

@@ -81,7 +81,7 @@ def test_grayordinates_from_files_to_maps_and_page(tmp_path, name) -> None:
 def test_sites_with_other_spheres_do_not_fit(tmp_path) -> None:
     columns = axis(2)
     write_study(tmp_path, columns, 2, people=3, n_times=40)
-    settings(tmp_path, feature_space="grayordinates", private=False)
+    settings(tmp_path, feature_space="grayordinates")
     assert "E" not in {finding.severity for finding in validate(tmp_path)}
     path = tmp_path / "local1" / "sphere.R.surf.gii"
     surface = nib.load(path)
