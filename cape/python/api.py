@@ -51,6 +51,7 @@ from cape.python.people import (
     is_folder,
     is_table,
     pandas_for,
+    privacy_given,
     several,
 )
 from cape.report import privacy_json, write_results
@@ -354,12 +355,14 @@ class Consortium:
         Raises
         ------
         ConfigError
-            CAPE-E013: no epsilon; CAPE-E150: the results would be noise, and the settings do not
-            accept_low_quality; CAPE-E284: so few time points that the arrays are transposed.
+            CAPE-E012: epsilon with ``private=False``; CAPE-E013: no epsilon; CAPE-E150: the
+            results would be noise, and the settings do not accept_low_quality; CAPE-E284: so few
+            time points that the arrays are transposed.
         DataError
             At a site, no person passed the checks; excluded people raise a `SubjectsWarning`.
         """
         simulation.check_seed(seed)
+        given = privacy_given(epsilon, private, settings)
         values: dict[str, object] = {
             **({} if self.space is None else {"feature_space": self.space.kind}),
             **(ONE_SITE if len(self._sites) == 1 else {"min_sites": min(3, len(self._sites))}),
@@ -367,9 +370,8 @@ class Consortium:
             "delta": delta,
             **self._shape(),
             **(settings or {}),
+            **given,
         }
-        arguments = {"epsilon": epsilon, "private": private}
-        values |= {name: value for name, value in arguments.items() if value is not None}
         asked = computation
         computation = computation or proposed(
             {**(settings or {}), "feature_space": values.get("feature_space", "mask")}
@@ -579,9 +581,8 @@ def simulate_folder(
         raise ConfigError("E284", problem=problem, do="give the folder of a site or of several.")
     if surrogate:
         require(LABORATORY, "surrogate")
-    arguments = {"epsilon": epsilon, "delta": delta, "private": private}
-    values = dict(settings or {})
-    values |= {name: value for name, value in arguments.items() if value is not None}
+    values = {**(settings or {}), **privacy_given(epsilon, private, settings)}
+    values |= {} if delta is None else {"delta": delta}
     options = RunOptions(
         out=Path(out),
         through=through,

@@ -83,7 +83,7 @@ class JointICA(_Base):
     epsilon, delta : float
         Total privacy loss per subject; ``epsilon=None``: from `settings`, which must then have
         it.
-    private : bool
+    private : bool, optional
         ``False``: a run without noise, which is not private.
     computation : str, optional
         capegica, capedjica or capedualreg; None: capegica for images, else capedjica.
@@ -125,7 +125,7 @@ class JointICA(_Base):
         *,
         epsilon: float | None = None,
         delta: float = 1e-5,
-        private: bool = True,
+        private: bool | None = None,
         computation: str | None = None,
         masker: Any = None,
         settings: Mapping[str, object] | None = None,
@@ -206,7 +206,7 @@ class JointICA(_Base):
         self.result_: Result = consortium.run(
             epsilon=self.epsilon,
             delta=self.delta,
-            private=None if self.private else False,
+            private=self.private,
             settings=settings,
             computation=self.computation,
             seed=self.random_state,

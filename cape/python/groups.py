@@ -15,7 +15,7 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.python.api import simulate_folder
 from cape.python.notebook import comparison_html
-from cape.python.people import pandas_for
+from cape.python.people import pandas_for, privacy_given
 from cape.report import files
 from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, asked_in
 from cape.report.results import ComparisonFolder, read_folder, sentence
@@ -225,6 +225,7 @@ def compare_groups(
     >>> [(row.contrast, row.fits) for row in found.comparison.effects]
     [('SZ - control', 'yes')]
     """
+    given = privacy_given(epsilon, private, settings)
     question = {
         "formula": formula,
         "variables": _in_words("variables", variables),
@@ -245,7 +246,8 @@ def compare_groups(
             # A simulation may have fewer sites than the default minimum.
             few = ONE_SITE if len(tables) == 1 else {"min_sites": min(3, len(tables))}
             run_settings = {**few, "n_sites": len(tables), **run_settings}
-            if epsilon is None and private is not False and "epsilon" not in run_settings:
+            stated = {**run_settings, **given}
+            if stated.get("private", True) is not False and "epsilon" not in stated:
                 raise ConfigError("E013", setting="epsilon", do="pass epsilon=, or private=False.")
             data, numbers = base / "sites", count(1)
             needed, may_lack = _columns(run_settings)

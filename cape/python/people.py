@@ -21,6 +21,7 @@ from cape.errors import CapeError, ConfigError, DataError
 from cape.planning.people import config_for
 from cape.planning.run_headers import bundled_mask, range_of
 from cape.settings.config import Config
+from cape.settings.option import out_of_range
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 
@@ -65,6 +66,24 @@ def pandas_for(what: str) -> Any:
         do = "install it: pip install pandas."
         raise ConfigError("E015", what=what, package="pandas", do=do) from err
     return pd
+
+
+def privacy_given(
+    epsilon: float | None, private: object, settings: Mapping[str, object] | None
+) -> dict[str, object]:
+    """Return the arguments epsilon and private that are given, as settings.
+
+    ConfigError: CAPE-E011 if `private` is no bool, CAPE-E012 if epsilon comes with private=False.
+    """
+    if private is not None and not isinstance(private, bool | np.bool_):
+        raise out_of_range("private", repr(private), "True, False or None", "None is True.")
+    given: dict[str, object] = {} if private is None else {"private": bool(private)}
+    if epsilon is not None:
+        if {**(settings or {}), **given}.get("private") is False:
+            problem = "epsilon= belongs to a private run, private=False has no noise"
+            raise ConfigError("E012", problem=problem, do="drop one of them.")
+        given["epsilon"] = epsilon
+    return given
 
 
 class WithConfounds(NamedTuple):
