@@ -56,6 +56,7 @@ from cape.python.people import (
 )
 from cape.report import privacy_json, write_results
 from cape.settings.config import ALONE, ONE_SITE, Config
+from cape.settings.question import MAX_OUTCOMES
 from cape.settings.wings import LABORATORY, require
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
@@ -579,6 +580,9 @@ def simulate_folder(
     if not Path(directory).is_dir():
         problem = f"no folder {directory}"
         raise ConfigError("E284", problem=problem, do="give the folder of a site or of several.")
+    if maps is not None and not Path(maps).exists():
+        problem = f"no file {maps} of maps"
+        raise ConfigError("E284", problem=problem, do="give a file, or the folder of a result.")
     if surrogate:
         require(LABORATORY, "surrogate")
     values = {**(settings or {}), **privacy_given(epsilon, private, settings)}
@@ -718,6 +722,11 @@ def budget(
             raise ConfigError(
                 "E011", setting=name, got=number, allowed="a whole number, 1 or more", do="count."
             )
+    whole = isinstance(outcomes, int | np.integer)
+    if outcomes is not None and not (whole and 1 <= outcomes <= MAX_OUTCOMES):
+        allowed = f"how many are tested, a whole number, 1 to {MAX_OUTCOMES}"
+        do = "count them; their columns go into settings={'outcomes': 'hippocampus 2500:5500'}."
+        raise ConfigError("E011", setting="outcomes", got=outcomes, allowed=allowed, do=do)
     values: dict[str, object] = {
         "epsilon": epsilon,
         "delta": delta,

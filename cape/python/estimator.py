@@ -442,6 +442,9 @@ class JointICA(_Base):
             mask = None if hasattr(mask, "labels_img_") else getattr(mask, "mask_img_", None)
         if mask is None:
             return None
+        if not is_file(mask) or (isinstance(mask, str | os.PathLike) and not Path(mask).is_file()):
+            do = "give a mask (an image or its file name) or a masker."
+            raise ConfigError("E284", problem=f"masker={mask!r} is no mask", do=do)
         from cape.data.space import space_of
         from cape.report.files import load_image
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
+from numbers import Real
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +29,8 @@ from cape.settings.question import quoted
 Columns = Mapping[str, Sequence[object] | Array]
 Range = tuple[float, float]
 Words = str | Sequence[str]
+# Characters of an argument that an error shows
+MAX_SHOWN = 60
 _SIGNS = re.compile(r"[\t\r\n]")
 
 
@@ -280,7 +283,11 @@ def compare_groups(
 
 
 def _listed(words: Words) -> str:
-    return words if isinstance(words, str) else ", ".join(words)
+    if isinstance(words, str):
+        return words
+    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
+        raise out_of_range("names", type(words).__name__, "text, or a list of texts")
+    return ", ".join(words)
 
 
 def _tables_of(sites: Any) -> dict[str, Any]:
@@ -310,7 +317,10 @@ def _in_words(setting: str, columns: object) -> str:
         form = {"variables": "{'dx': ['control', 'SZ'], 'age': (18, 90)}"}
         allowed = f"a mapping such as {form.get(setting, str({'hippocampus': (2500, 5500)}))}"
         raise out_of_range(setting, type(columns).__name__, allowed)
-    return ", ".join(f"{_name(name)} {_ends_or_levels(of)}" for name, of in columns.items())
+    return ", ".join(
+        f"{_name(str(name))} {_ends_or_levels(f'{setting}[{name!r}]', of)}"
+        for name, of in columns.items()
+    )
 
 
 def _name(name: str) -> str:
@@ -318,14 +328,24 @@ def _name(name: str) -> str:
     return f"log({quoted(inside)})" if name == f"log({inside})" else quoted(name)
 
 
-def _ends_or_levels(of: Range | Sequence[object]) -> str:
-    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in of)
+def _ends_or_levels(name: str, of: Any) -> str:
+    if isinstance(of, set | frozenset):  # its order is another in every process
+        do = "give a list: the first is the reference."
+        raise out_of_range(name, "a set, which has no order", "levels in their order", do)
+    there = list(of) if isinstance(of, Iterable) and not isinstance(of, str | Mapping) else []
+    numbers = all(isinstance(one, Real) and not isinstance(one, bool) for one in there)
     if isinstance(of, tuple) and len(of) == 2 and numbers:
         return f"{of[0]}:{of[1]}"
-    if numbers or isinstance(of, str):  # a list of 18 and 90 may be either
-        do = "write (18, 90) for a range, and levels as text: ['0', '1']."
-        raise out_of_range("variables", of, "a range as a tuple, or levels as text", do)
-    return "/".join(quoted(str(level)) for level in of)
+    if not numbers:
+        return "/".join(quoted(str(level)) for level in there)
+    # Of one number, of none; and a list of 18 and 90 may be either.
+    do, got = "write (18, 90) for a range, and levels as text: ['0', '1'].", repr(of)
+    if len(there) == 2:
+        do = f"write ({there[0]}, {there[1]}) for a range, ['{there[0]}', '{there[1]}'] for levels."
+    elif isinstance(of, str) and "/" in of:
+        do = f"write {[level.strip() for level in of.split('/')]}."
+    got = got if len(got) <= MAX_SHOWN else type(of).__name__  # no columns of people
+    raise out_of_range(name, got, "a range as a tuple, or levels as text", do)
 
 
 def _columns(settings: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[str, ...]]:

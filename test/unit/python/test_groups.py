@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cape
-from cape.errors import CapeError, LabelsWarning, SubjectsWarning
+from cape.errors import CapeError, ConfigError, LabelsWarning, SubjectsWarning
 from cape.python.groups import _in_words as in_words
 from cape.python.groups import _write_table as write_table
 
@@ -133,16 +133,38 @@ def test_edges_come_back_as_a_matrix(test: str) -> None:
         ({"smoker": ["0", "1"]}, 'smoker "0"/"1"'),
         ({"dx": ["healthy control", "SZ"]}, 'dx "healthy control"/SZ'),
         ("dx control/SZ", "dx control/SZ"),
+        ({"age": (np.int64(18), np.float64(90))}, "age 18:90.0"),
+        ({"dx": np.array(["control", "SZ"])}, "dx control/SZ"),
     ],
 )
 def test_columns_are_written_as_the_settings_read_them(columns, words: str) -> None:
     assert in_words("variables", columns) == words
 
 
-@pytest.mark.parametrize("ends", [[18, 90], [0, 1, 2], (1, 2, 3)])
-def test_numbers_that_may_be_levels_or_ends_are_refused(ends) -> None:
-    with pytest.raises(CapeError, match="a range as a tuple"):
-        in_words("variables", {"age": ends})
+@pytest.mark.parametrize(
+    ("ends", "do"),
+    [
+        ([18, 80], "write (18, 80) for a range, ['18', '80'] for levels"),
+        (np.array([18, 80]), "write (18, 80)"),
+        ([0, 1, 2], "write (18, 90) for a range, and levels as text"),
+        ((1, 2, 3), "write (18, 90)"),
+        ("control/SZ", "write ['control', 'SZ']"),
+        ({"control", "SZ"}, "give a list: the first is the reference"),
+        *((none, "a range as a tuple, or levels as text") for none in (80, None, {}, [])),
+    ],
+)
+@pytest.mark.parametrize("setting", ["variables", "outcomes"])
+def test_what_is_no_range_and_no_levels_is_refused_with_what_to_write(setting, ends, do) -> None:
+    """A set had another reference in every process; a number was a TypeError."""
+    with pytest.raises(ConfigError, match=f"E011 {setting}.'age'.=") as caught:
+        in_words(setting, {"age": ends})
+    assert do in str(caught.value)
+
+
+def test_rows_of_people_as_a_range_are_not_shown() -> None:
+    with pytest.raises(ConfigError, match="ndarray") as caught:
+        in_words("variables", {"age": np.linspace(18.5, 90, 40)})
+    assert "18.5" not in str(caught.value)
 
 
 @pytest.mark.parametrize("columns", [{"dx": ["SZ"], "hippocampus": [1.0, 2.0]}, {"dx": []}])
@@ -162,6 +184,8 @@ def test_what_cannot_be_asked_is_said_in_words_of_python_without_rows_of_people(
     for sites, how, words in (
         (["north", "south"], {}, "give a data frame, or columns by name, for each site"),
         (tables, {"outcomes": ["hippocampus"]}, "outcomes=list: allowed a mapping such as"),
+        (tables, {"maps": "nope.nii.gz"}, "no file nope.nii.gz of maps"),
+        (tables, {"public": 3}, "names=int: allowed text, or a list of texts"),
         (tables, {"epsilon": None}, "pass epsilon=, or private=False"),
         ({"a": {"dx": ["SZ"]}}, {}, "the table of a has no column age, sex, hippocampus; it has"),
     ):
@@ -201,3 +225,11 @@ def test_another_table_or_matrix_is_refused_with_those_there_are() -> None:
         found.table("groups")
     with pytest.raises(CapeError, match="not all edges"):
         found.matrix("d")
+
+
+@pytest.mark.parametrize("wrong", [{"outcomes": {"h": (1, 2)}}, {"outcomes": 2.5}, {"share": "x"}])
+def test_a_budget_of_what_is_no_number_is_refused(wrong) -> None:
+    settings = {"formula": "dx", "variables": "dx control/SZ"}
+    plan = {"subjects": 200, "sites": 4, "epsilon": 4.0, "outcomes": 2, "settings": settings}
+    with pytest.raises(ConfigError, match=f"E011 {next(iter(wrong))}="):
+        cape.budget(computation="capecontrast", **{**plan, **wrong})

@@ -118,6 +118,9 @@ def test_what_cannot_be_paired_or_read_is_refused(folder):
         model(masker=MASK).fit([x], confounds=[np.full((T, 2), np.inf)])
     with pytest.raises(ConfigError, match="no file"):
         model(masker=MASK).fit(["gone.nii.gz"])
+    for masker in ("gone.nii.gz", 3):
+        with pytest.raises(ConfigError, match="is no mask"):
+            model(masker=masker).fit([np.ones((T, 3))])
     with pytest.raises(DataError, match="E100"):
         model(masker=MASK).fit([x] * 3, confounds=[np.ones(T - 1)] * 3)
     fitted = model(masker=MASK).fit([image(k) for k in range(3)])
