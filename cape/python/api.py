@@ -44,15 +44,15 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.python.people import (
-    array_of_file,
     by_site,
     features_of,
     in_python_words,
     is_folder,
-    is_table,
     pandas_for,
     privacy_given,
+    same_names,
     several,
+    with_names,
 )
 from cape.report import privacy_json, write_results
 from cape.settings.config import ALONE, ONE_SITE, Config
@@ -267,7 +267,7 @@ class Consortium:
     Raises
     ------
     ConfigError
-        CAPE-E284: no people, other arrays, features by time.
+        CAPE-E284: no people, other arrays or names of columns, features by time.
 
     Examples
     --------
@@ -287,12 +287,16 @@ class Consortium:
         space: FeatureSpace | None = None,
         truth: Array | None = None,
     ) -> None:
-        self._sites: dict[str, tuple[Array | SiteRun, ...] | Path] = {
-            site: Path(people)
-            if is_folder(people)
-            else tuple(array_of_file(X) if is_table(X) else X for X in several(people))
-            for site, people in by_site(sites, None).items()
-        }
+        self._sites: dict[str, tuple[Array | SiteRun, ...] | Path] = {}
+        named = []
+        for site, people in by_site(sites, None).items():
+            if is_folder(people):
+                self._sites[site] = Path(people)
+                continue
+            both = [with_names(X) for X in several(people)]
+            self._sites[site] = tuple(X for X, _ in both)
+            named += [(f"person {m} of {site}", names) for m, (_, names) in enumerate(both, 1)]
+        same_names(named)
         self._truth, self.space = truth, space
         self.config: Config  # of the last run
         if not self._sites or any(x == () for x in self._sites.values()):

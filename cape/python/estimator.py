@@ -26,19 +26,19 @@ from cape.protocol.outcome import component_names
 from cape.python.api import Consortium, Result
 from cape.python.people import (
     WithConfounds,
-    array_of_file,
     by_site,
     features_of,
     is_file,
     is_folder,
-    is_table,
     mask_of,
     paired,
     pandas_for,
     people_of,
     run_of,
+    same_names,
     several,
     time_series,
+    with_names,
 )
 from cape.report.maps import image_of
 from cape.simulation.run_loop import OnProgress
@@ -180,12 +180,16 @@ class JointICA(_Base):
         del y
         with TemporaryDirectory() as folder:
             places = _places(folder)
-            sites = {
-                name: Path(people)
-                if is_folder(people)
-                else [self._person(person, next(places)) for person in several(people)]
-                for name, people in by_site(paired(X, confounds), groups).items()
-            }
+            sites: dict[str, Any] = {}
+            named: list[tuple[str, tuple[str, ...]]] = []
+            for site, people in by_site(paired(X, confounds), groups).items():
+                if is_folder(people):
+                    sites[site] = Path(people)
+                    continue
+                both = [self._person(person, next(places)) for person in several(people)]
+                sites[site] = [person for person, _ in both]
+                named += [(f"person {m} of {site}", names) for m, (_, names) in enumerate(both, 1)]
+            self._names = same_names(named)
             return self._fit(sites)
 
     def _fit(self, sites: Mapping[str, Any]) -> Self:
@@ -396,9 +400,12 @@ class JointICA(_Base):
             if is_folder(X):
                 people: Sequence[Any] = people_of(Path(X), self._config)
             else:
-                people = [
+                both = [
                     self._person(person, next(places)) for person in several(paired(X, confounds))
                 ]
+                people = [person for person, _ in both]
+                named = [(f"person {m}", names) for m, (_, names) in enumerate(both, 1)]
+                same_names([("the fit", self._names), *named])
             arrays = [self._series(person) for person in people]
         features_of(arrays, self.n_features_in_)
         return arrays
@@ -410,8 +417,11 @@ class JointICA(_Base):
             return time_series(person, self._read_in, self._config)
         return np.asarray(person)
 
-    def _person(self, person: Any, place: Path) -> Array | SiteRun:
-        """Return a person for the protocol: an array (T, D), or a run that cape's reader reads."""
+    def _person(self, person: Any, place: Path) -> tuple[Array | SiteRun, tuple[str, ...]]:
+        """Return a person for the protocol, and the names of the columns.
+
+        The person is an array (T, D), or a run that cape's reader reads.
+        """
         person, confounds = person if isinstance(person, WithConfounds) else (person, None)
         if hasattr(self.masker, "transform"):
             if not hasattr(self.masker, "mask_img_") and not hasattr(self.masker, "labels_img_"):
@@ -422,10 +432,9 @@ class JointICA(_Base):
                 else self.masker.transform(person, confounds)
             )
             confounds = None
-        if is_table(person):
-            person = array_of_file(person)
+        person, names = with_names(person)
         if is_file(person):
-            return run_of(person, confounds, place)
+            return run_of(person, confounds, place), ()
         array = np.asarray(person)
         if array.ndim != 2 or array.dtype.kind not in "biuf":
             problem = "a subject that is no real array (time points, features)"
@@ -433,7 +442,7 @@ class JointICA(_Base):
             do += "transform a list of subjects."
             raise ConfigError("E284", problem=problem, do=do)
         array = array.astype(np.float64)
-        return array if confounds is None else run_of(array, confounds, place)
+        return (array if confounds is None else run_of(array, confounds, place)), names
 
     def _space(self) -> FeatureSpace | None:
         mask = self.masker
