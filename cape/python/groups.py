@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from numbers import Real
@@ -12,7 +13,7 @@ from typing import Any, cast
 
 from cape.algorithms.estimators import Array
 from cape.data.tables import PERSON, SESSION, column_names
-from cape.errors import ConfigError
+from cape.errors import ConfigError, SubjectsWarning
 from cape.frozen import dataclass
 from cape.python.api import simulate_folder
 from cape.python.notebook import comparison_html
@@ -376,10 +377,20 @@ def _write_table(
         problem = f"a table whose columns have {', '.join(map(str, sorted(lengths)))} rows"
         raise ConfigError("E284", problem=problem, do="give every person a row in each column.")
     if PERSON not in table:
+        n_people, n_unlike = max(lengths), len(set(zip(*_cells(table), strict=True)))
+        if n_unlike < n_people:
+            twice = (
+                f"{folder.name}: {n_people - n_unlike} of {n_people} rows are the same as others "
+            )
+            twice += f"in all columns, and count as other people; a column {PERSON} says who is who"
+            warnings.warn(twice, SubjectsWarning, stacklevel=3)
         table = {PERSON: [f"sub-{next(numbers):05}" for _ in range(lengths.pop())], **table}
     folder.mkdir(parents=True)
     table = {PERSON: table[PERSON], **table}  # first, as in every table of people
     # A separator or a line end in somebody's note would make cells, or people, of it.
-    rows = ([_SIGNS.sub(" ", files.cell(value)) for value in row]
-            for row in zip(*table.values(), strict=True))  # fmt: skip
-    files.write_table(folder / "participants.tsv", list(table), rows)
+    files.write_table(folder / "participants.tsv", list(table), zip(*_cells(table), strict=True))
+
+
+def _cells(table: Mapping[str, Sequence[object]]) -> list[list[str]]:
+    """Return the columns as text."""
+    return [[_SIGNS.sub(" ", files.cell(value)) for value in table[name]] for name in table]

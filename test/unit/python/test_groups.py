@@ -219,6 +219,15 @@ def test_people_without_names_are_of_one_site_each() -> None:
     assert found.table("sites").people.tolist() == [30, 30]
 
 
+def test_rows_that_are_there_twice_are_told_unless_people_have_names(tmp_path: Path) -> None:
+    table = {"dx": ["SZ", "control", "SZ", "SZ"], "volume": [3.5, 3.5, 3.5, 3.5]}
+    with pytest.warns(SubjectsWarning, match="north: 2 of 4 rows are the same as others"):
+        write_table(tmp_path / "north", table, count(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_table(tmp_path / "south", {"participant_id": list("abcd"), **table}, count(1))
+
+
 def test_another_table_or_matrix_is_refused_with_those_there_are() -> None:
     found = ask(study(3, 600, 0.0), epsilon=8.0)
     with pytest.raises(CapeError, match="allowed effects, omnibus"):
