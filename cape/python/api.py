@@ -616,6 +616,7 @@ def simulate_folder(
     return folder
 
 
+@in_python_words
 def rerun(
     finished: str | Path,
     *,

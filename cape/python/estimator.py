@@ -28,6 +28,7 @@ from cape.python.people import (
     WithConfounds,
     by_site,
     features_of,
+    in_python_words,
     is_file,
     is_folder,
     mask_of,
@@ -393,6 +394,7 @@ class JointICA(_Base):
             problem = f"JointICA.{method} before JointICA.fit"
             raise ConfigError("E284", problem=problem, do="call fit first.")
 
+    @in_python_words
     def _arrays(self, X: Any, confounds: Sequence[Any] | None = None) -> list[Array]:
         self._check_fitted("transform")
         with TemporaryDirectory() as folder:

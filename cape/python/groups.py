@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from cape.algorithms.estimators import Array
 from cape.data.tables import PERSON, SESSION, column_names
-from cape.errors import ConfigError, SubjectsWarning
+from cape.errors import CapeError, ConfigError, SubjectsWarning
 from cape.frozen import dataclass
 from cape.python.api import simulate_folder
 from cape.python.notebook import comparison_html
@@ -32,6 +32,16 @@ Range = tuple[float, float]
 Words = str | Sequence[str]
 # Characters of an argument that an error shows
 MAX_SHOWN = 60
+# What a site writes into its policy, and what is done with a frame
+_KEY, _WORD = r'(?:"[^"]*"|[\w-]+)', r'"[^"]*"'
+_OF_FRAMES = (
+    (re.compile(r"; see its site-error\.txt"), ""),
+    (re.compile(rf"levels\.{_KEY}\.({_KEY}) = ({_WORD})"), r"\2 as \1"),
+    (re.compile(rf"write variables\.{_KEY}\.times = ([^ ,;]+)"), r"multiply the column by \1"),
+    (re.compile(r"write as_it_is = (\[.*?\]); such lines stand[^.]*\.toml"), r"give as_it_is=\1"),
+    (re.compile("ask the owner for another range"), "give another range"),
+    (re.compile("ask the owner for other levels"), "give other levels"),
+)
 _SIGNS = re.compile(r"[\t\r\n]")
 
 
@@ -124,8 +134,8 @@ class GroupResult:
         kinds = (WEIGHT,) if self.comparison.pattern else ("d", *MATRICES)
         regions = list(self.comparison.regions)
         if not regions:
-            problem = "outcomes that are not all edges between regions"
-            raise ConfigError("E284", problem=problem, do="use effects.")
+            problem = "outcomes that are not all edges between regions, named 'A - B'"
+            raise ConfigError("E284", problem=problem, do="rename the columns, or use effects.")
         if (what or kinds[0]) not in kinds:
             raise out_of_range("what", what, ", ".join(dict.fromkeys(kinds)))
         if (contrast or contrasts[0]) not in contrasts:
@@ -263,15 +273,20 @@ def compare_groups(
                 own = {"lacks": lacks, "as_it_is": _listed(as_it_is).split(", ")}
                 if own := {word: names for word, names in own.items() if any(names)}:
                     (data / name / POLICY_FILE).write_text(toml_text(own), encoding="utf-8")
-        folder = simulate_folder(
-            str(data),
-            out=out or base / "out",
-            epsilon=epsilon,
-            private=private,
-            settings=run_settings,
-            maps=maps,
-            seed=seed,
-        )
+        try:
+            folder = simulate_folder(
+                str(data),
+                out=out or base / "out",
+                epsilon=epsilon,
+                private=private,
+                settings=run_settings,
+                maps=maps,
+                seed=seed,
+            )
+        except CapeError as err:
+            if tables is not None:
+                err.args = (_of_frames(str(err)),)
+            raise
         results = cast(ComparisonFolder, read_folder(folder)).results
     return GroupResult(
         sentence=sentence(results),
@@ -281,6 +296,13 @@ def compare_groups(
         delta=results.delta,
         folder=folder if out else None,
     )
+
+
+def _of_frames(text: str) -> str:
+    """Return an error of a site's files as one of the frames that were given."""
+    for there, here in _OF_FRAMES:
+        text = there.sub(here, text)
+    return text
 
 
 def _listed(words: Words) -> str:

@@ -187,6 +187,8 @@ _IN_PYTHON: Final = (
     ("; wait for all sites, or the owner corrects the number.", "; correct the number."),
     ("(the owner)", "(in settings=)"),
     (", or leave the subject out (exclude in participants.tsv)", ", or leave the person out"),
+    ("cape simulate --replace", "replace=True"),
+    ("--out ", "out="),
     ("--out", "out="),
 )
 P = ParamSpec("P")
@@ -201,6 +203,8 @@ def in_python_words(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **given)
         except CapeError as err:
+            if err.detail and str(err) == err.public:
+                err.explain(file=False)  # the caller has the data, and no site-error.txt
             text = str(err)
             for there, here in _IN_PYTHON:
                 text = text.replace(there, here)

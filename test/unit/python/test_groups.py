@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cape
-from cape.errors import CapeError, ConfigError, LabelsWarning, SubjectsWarning
+from cape.errors import CapeError, ConfigError, DataError, LabelsWarning, SubjectsWarning
 from cape.python.groups import _in_words as in_words
 from cape.python.groups import _write_table as write_table
 
@@ -219,6 +219,28 @@ def test_people_without_names_are_of_one_site_each() -> None:
     assert found.table("sites").people.tolist() == [30, 30]
 
 
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (
+            {"dx": ["control"] * 30},
+            'correct the column; if the column is right, give as_it_is=["dx"].',
+        ),
+        ({"dx": ["1", "2"] * 15}, 'write "1" as control, "2" as SZ, or the words the other way'),
+        ({"hippocampus": np.linspace(3, 5, 30)}, "Fix: multiply the column by 1000, which brings"),
+        ({"hippocampus": np.zeros(30)}, "correct the column, or give another range; if"),
+    ],
+)
+def test_a_column_that_looks_wrong_says_what_to_do_with_the_frame(column, words: str) -> None:
+    """It told people with data frames what to write into a site-policy.toml."""
+    tables = study(3, 90, 0.0)
+    tables["site1"] |= column
+    with pytest.raises(DataError, match="E139 Site site1 cannot use a column") as caught:
+        ask(tables)
+    assert words in str(caught.value)
+    assert ".t" not in str(caught.value)  # neither site-error.txt nor .toml
+
+
 def test_rows_that_are_there_twice_are_told_unless_people_have_names(tmp_path: Path) -> None:
     table = {"dx": ["SZ", "control", "SZ", "SZ"], "volume": [3.5, 3.5, 3.5, 3.5]}
     with pytest.warns(SubjectsWarning, match="north: 2 of 4 rows are the same as others"):
@@ -232,7 +254,7 @@ def test_another_table_or_matrix_is_refused_with_those_there_are() -> None:
     found = ask(study(3, 600, 0.0), epsilon=8.0)
     with pytest.raises(CapeError, match="allowed effects, omnibus"):
         found.table("groups")
-    with pytest.raises(CapeError, match="not all edges"):
+    with pytest.raises(CapeError, match="not all edges between regions, named"):
         found.matrix("d")
 
 

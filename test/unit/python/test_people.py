@@ -179,6 +179,23 @@ def test_a_file_of_another_form_says_what_to_save(name, save, words, tmp_path):
     assert "the owner" not in str(caught.value)
 
 
+@pytest.mark.parametrize("door", ["run", "budget"])
+def test_a_folder_that_cannot_be_used_says_why(door, tmp_path):
+    """It said 'see its site-error.txt', which nobody has in Python."""
+    with pytest.raises(DataError, match="E104 There are no data files") as caught:
+        getattr(cape.Consortium(tmp_path), door)(epsilon=4.0, settings={"n_components": 3})
+    assert "site-error" not in str(caught.value)
+
+
+def test_a_place_with_a_finished_run_is_given_up_in_words_of_python(folder, tmp_path):
+    (tmp_path / "consortium").mkdir()
+    for name in ("privacy.json", "results.json"):
+        (tmp_path / "consortium" / name).write_text("{}")
+    with pytest.raises(ConfigError, match=r"E016 .*give it up with replace=True") as caught:
+        cape.simulate(folder, out=tmp_path, private=False)
+    assert "--" not in str(caught.value)
+
+
 def test_who_counts_as_zeros_in_a_folder_is_told(folder, tmp_path):
     shutil.copytree(folder / "north", tmp_path / "north")
     image(7).slicer[..., :20].to_filename(tmp_path / "north" / "sub-north9_task-rest_bold.nii.gz")
