@@ -244,10 +244,10 @@ def compare_groups(
         "formula": formula,
         "variables": _in_words("variables", variables),
         "outcomes": _in_words("outcomes", outcomes),
-        "public": _listed(public),
-        "ask": _listed(ask),
+        "public": _listed("public", public),
+        "ask": _listed("ask", ask),
         "among": among,
-        "change": _listed(change),
+        "change": _listed("change", change),
         "test": test,
         "site_effects": site_effects,
     }
@@ -270,7 +270,7 @@ def compare_groups(
                 lacks = [one for one in may_lack if one.lower() not in there]
                 wanted = needed if len(lacks) < len(may_lack) else needed + may_lack
                 _write_table(data / name, columns, numbers, wanted)
-                own = {"lacks": lacks, "as_it_is": _listed(as_it_is).split(", ")}
+                own = {"lacks": lacks, "as_it_is": _listed("as_it_is", as_it_is).split(", ")}
                 if own := {word: names for word, names in own.items() if any(names)}:
                     (data / name / POLICY_FILE).write_text(toml_text(own), encoding="utf-8")
         try:
@@ -305,11 +305,11 @@ def _of_frames(text: str) -> str:
     return text
 
 
-def _listed(words: Words) -> str:
+def _listed(name: str, words: Words) -> str:
     if isinstance(words, str):
         return words
     if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
-        raise out_of_range("names", type(words).__name__, "text, or a list of texts")
+        raise out_of_range(name, type(words).__name__, "text, or a list of texts")
     return ", ".join(words)
 
 
@@ -341,8 +341,7 @@ def _in_words(setting: str, columns: object) -> str:
         allowed = f"a mapping such as {form.get(setting, str({'hippocampus': (2500, 5500)}))}"
         raise out_of_range(setting, type(columns).__name__, allowed)
     return ", ".join(
-        f"{_name(str(name))} {_ends_or_levels(f'{setting}[{name!r}]', of)}"
-        for name, of in columns.items()
+        f"{_name(str(name))} {_ends_or_levels(setting, name, of)}" for name, of in columns.items()
     )
 
 
@@ -351,24 +350,29 @@ def _name(name: str) -> str:
     return f"log({quoted(inside)})" if name == f"log({inside})" else quoted(name)
 
 
-def _ends_or_levels(name: str, of: Any) -> str:
-    if isinstance(of, set | frozenset):  # its order is another in every process
+def _ends_or_levels(setting: str, column: object, of: Any) -> str:
+    name = f"{setting}[{column!r}]"
+    levels = setting == "variables"
+    if levels and isinstance(of, set | frozenset):  # its order is another in every process
         do = "give a list: the first is the reference."
         raise out_of_range(name, "a set, which has no order", "levels in their order", do)
-    there = list(of) if isinstance(of, Iterable) and not isinstance(of, str | Mapping) else []
+    one_by_one = isinstance(of, Iterable) and not isinstance(of, str | Mapping | set | frozenset)
+    there = list(of) if one_by_one else []
     numbers = all(isinstance(one, Real) and not isinstance(one, bool) for one in there)
     if isinstance(of, tuple) and len(of) == 2 and numbers:
         return f"{of[0]}:{of[1]}"
-    if not numbers:
+    if levels and not numbers and not any(one is None for one in there):
         return "/".join(quoted(str(level)) for level in there)
     # Of one number, of none; and a list of 18 and 90 may be either.
-    do, got = "write (18, 90) for a range, and levels as text: ['0', '1'].", repr(of)
-    if len(there) == 2:
-        do = f"write ({there[0]}, {there[1]}) for a range, ['{there[0]}', '{there[1]}'] for levels."
-    elif isinstance(of, str) and "/" in of:
-        do = f"write {[level.strip() for level in of.split('/')]}."
-    got = got if len(got) <= MAX_SHOWN else type(of).__name__  # no columns of people
-    raise out_of_range(name, got, "a range as a tuple, or levels as text", do)
+    allowed = "a range as a tuple, or levels as text" if levels else "a range as a tuple"
+    low, high = there if numbers and len(there) == 2 else (18, 90) if levels else (2500, 5500)
+    do = f"write ({low}, {high}) for a range"
+    if levels:
+        do += f", ['{low}', '{high}'] for levels"
+    if levels and isinstance(of, str) and "/" in of:
+        do = f"write {[level.strip() for level in of.split('/')]}"
+    got = repr(of) if len(repr(of)) <= MAX_SHOWN else type(of).__name__  # no columns of people
+    raise out_of_range(name, got, allowed, f"{do}.")
 
 
 def _columns(settings: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[str, ...]]:

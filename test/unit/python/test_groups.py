@@ -145,20 +145,27 @@ def test_columns_are_written_as_the_settings_read_them(columns, words: str) -> N
     ("ends", "do"),
     [
         ([18, 80], "write (18, 80) for a range, ['18', '80'] for levels"),
-        (np.array([18, 80]), "write (18, 80)"),
-        ([0, 1, 2], "write (18, 90) for a range, and levels as text"),
+        (np.array([18, 80]), "write (18, 80) for a range, ['18', '80'] for levels"),
+        ([0, 1, 2], "write (18, 90) for a range, ['18', '90'] for levels"),
         ((1, 2, 3), "write (18, 90)"),
-        ("control/SZ", "write ['control', 'SZ']"),
+        ("control/SZ", "write ['control', 'SZ']."),
         ({"control", "SZ"}, "give a list: the first is the reference"),
-        *((none, "a range as a tuple, or levels as text") for none in (80, None, {}, [])),
+        *((none, "a range as a tuple") for none in (80, None, {}, [], ["SZ", None])),
     ],
 )
-@pytest.mark.parametrize("setting", ["variables", "outcomes"])
-def test_what_is_no_range_and_no_levels_is_refused_with_what_to_write(setting, ends, do) -> None:
+def test_what_is_no_range_and_no_levels_is_refused_with_what_to_write(ends, do) -> None:
     """A set had another reference in every process; a number was a TypeError."""
-    with pytest.raises(ConfigError, match=f"E011 {setting}.'age'.=") as caught:
-        in_words(setting, {"age": ends})
+    with pytest.raises(ConfigError, match=r"E011 variables.'age'.=") as caught:
+        in_words("variables", {"age": ends})
     assert do in str(caught.value)
+
+
+@pytest.mark.parametrize("ends", [[3, 6], 5500, None, "3:6", ("3", "6"), (3, None), {3, 6}])
+def test_outcomes_have_ranges_alone(ends) -> None:
+    with pytest.raises(ConfigError, match=r"E011 outcomes.'h'.=") as caught:
+        in_words("outcomes", {"h": ends})
+    do = "(3, 6)" if ends == [3, 6] else "(2500, 5500)"
+    assert f"allowed a range as a tuple; write {do} for a range." in str(caught.value)
 
 
 def test_rows_of_people_as_a_range_are_not_shown() -> None:
@@ -185,7 +192,7 @@ def test_what_cannot_be_asked_is_said_in_words_of_python_without_rows_of_people(
         (["north", "south"], {}, "give a data frame, or columns by name, for each site"),
         (tables, {"outcomes": ["hippocampus"]}, "outcomes=list: allowed a mapping such as"),
         (tables, {"maps": "nope.nii.gz"}, "no file nope.nii.gz of maps"),
-        (tables, {"public": 3}, "names=int: allowed text, or a list of texts"),
+        (tables, {"public": 3}, "public=int: allowed text, or a list of texts"),
         (tables, {"epsilon": None}, "pass epsilon=, or private=False"),
         ({"a": {"dx": ["SZ"]}}, {}, "the table of a has no column age, sex, hippocampus; it has"),
     ):
