@@ -119,7 +119,7 @@ def test_edges_come_back_as_a_matrix(test: str) -> None:
         assert np.abs(matrix.to_numpy()[np.triu_indices(4, 1)] - 0.4).max() < 0.35
         return
     assert found.comparison.tested is not None
-    assert "differ along a pattern over 6 outcomes" in found.sentence
+    assert "differ along a pattern over 6 connections" in found.sentence
     assert (matrix.to_numpy() ** 2).sum() == pytest.approx(2.0)  # every edge twice
 
 
