@@ -96,7 +96,7 @@ def comparison_budget(
 
     `n_outcomes` replaces the outcomes of the settings, for an owner who has not named them yet.
     """
-    if not 0.0 < share < 1.0:
+    if not (isinstance(share, int | float) and 0.0 < share < 1.0):
         raise out_of_range("share", share, "between 0 and 1", "give that of one group.")
     given = with_sites(_question(settings, n_outcomes), n_sites)
     judged = judge(given, n_sites=n_sites, n_subjects=n_subjects, share=share)

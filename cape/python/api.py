@@ -44,17 +44,19 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.python.people import (
-    array_of_file,
     by_site,
     features_of,
     in_python_words,
     is_folder,
-    is_table,
     pandas_for,
+    privacy_given,
+    same_names,
     several,
+    with_names,
 )
 from cape.report import privacy_json, write_results
 from cape.settings.config import ALONE, ONE_SITE, Config
+from cape.settings.question import MAX_OUTCOMES
 from cape.settings.wings import LABORATORY, require
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
@@ -265,7 +267,7 @@ class Consortium:
     Raises
     ------
     ConfigError
-        CAPE-E284: no people, other arrays, features by time.
+        CAPE-E284: no people, other arrays or names of columns, features by time.
 
     Examples
     --------
@@ -285,12 +287,16 @@ class Consortium:
         space: FeatureSpace | None = None,
         truth: Array | None = None,
     ) -> None:
-        self._sites: dict[str, tuple[Array | SiteRun, ...] | Path] = {
-            site: Path(people)
-            if is_folder(people)
-            else tuple(array_of_file(X) if is_table(X) else X for X in several(people))
-            for site, people in by_site(sites, None).items()
-        }
+        self._sites: dict[str, tuple[Array | SiteRun, ...] | Path] = {}
+        named = []
+        for site, people in by_site(sites, None).items():
+            if is_folder(people):
+                self._sites[site] = Path(people)
+                continue
+            both = [with_names(X) for X in several(people)]
+            self._sites[site] = tuple(X for X, _ in both)
+            named += [(f"person {m} of {site}", names) for m, (_, names) in enumerate(both, 1)]
+        same_names(named)
         self._truth, self.space = truth, space
         self.config: Config  # of the last run
         if not self._sites or any(x == () for x in self._sites.values()):
@@ -354,12 +360,14 @@ class Consortium:
         Raises
         ------
         ConfigError
-            CAPE-E013: no epsilon; CAPE-E150: the results would be noise, and the settings do not
-            accept_low_quality; CAPE-E284: so few time points that the arrays are transposed.
+            CAPE-E012: epsilon with ``private=False``; CAPE-E013: no epsilon; CAPE-E150: the
+            results would be noise, and the settings do not accept_low_quality; CAPE-E284: so few
+            time points that the arrays are transposed.
         DataError
             At a site, no person passed the checks; excluded people raise a `SubjectsWarning`.
         """
         simulation.check_seed(seed)
+        given = privacy_given(epsilon, private, settings)
         values: dict[str, object] = {
             **({} if self.space is None else {"feature_space": self.space.kind}),
             **(ONE_SITE if len(self._sites) == 1 else {"min_sites": min(3, len(self._sites))}),
@@ -367,9 +375,8 @@ class Consortium:
             "delta": delta,
             **self._shape(),
             **(settings or {}),
+            **given,
         }
-        arguments = {"epsilon": epsilon, "private": private}
-        values |= {name: value for name, value in arguments.items() if value is not None}
         asked = computation
         computation = computation or proposed(
             {**(settings or {}), "feature_space": values.get("feature_space", "mask")}
@@ -577,11 +584,13 @@ def simulate_folder(
     if not Path(directory).is_dir():
         problem = f"no folder {directory}"
         raise ConfigError("E284", problem=problem, do="give the folder of a site or of several.")
+    if maps is not None and not Path(maps).exists():
+        problem = f"no file {maps} of maps"
+        raise ConfigError("E284", problem=problem, do="give a file, or the folder of a result.")
     if surrogate:
         require(LABORATORY, "surrogate")
-    arguments = {"epsilon": epsilon, "delta": delta, "private": private}
-    values = dict(settings or {})
-    values |= {name: value for name, value in arguments.items() if value is not None}
+    values = {**(settings or {}), **privacy_given(epsilon, private, settings)}
+    values |= {} if delta is None else {"delta": delta}
     options = RunOptions(
         out=Path(out),
         through=through,
@@ -607,6 +616,7 @@ def simulate_folder(
     return folder
 
 
+@in_python_words
 def rerun(
     finished: str | Path,
     *,
@@ -717,6 +727,11 @@ def budget(
             raise ConfigError(
                 "E011", setting=name, got=number, allowed="a whole number, 1 or more", do="count."
             )
+    whole = isinstance(outcomes, int | np.integer)
+    if outcomes is not None and not (whole and 1 <= outcomes <= MAX_OUTCOMES):
+        allowed = f"how many are tested, a whole number, 1 to {MAX_OUTCOMES}"
+        do = "count them; their columns go into settings={'outcomes': 'hippocampus 2500:5500'}."
+        raise ConfigError("E011", setting="outcomes", got=outcomes, allowed=allowed, do=do)
     values: dict[str, object] = {
         "epsilon": epsilon,
         "delta": delta,

@@ -26,19 +26,20 @@ from cape.protocol.outcome import component_names
 from cape.python.api import Consortium, Result
 from cape.python.people import (
     WithConfounds,
-    array_of_file,
     by_site,
     features_of,
+    in_python_words,
     is_file,
     is_folder,
-    is_table,
     mask_of,
     paired,
     pandas_for,
     people_of,
     run_of,
+    same_names,
     several,
     time_series,
+    with_names,
 )
 from cape.report.maps import image_of
 from cape.simulation.run_loop import OnProgress
@@ -83,7 +84,7 @@ class JointICA(_Base):
     epsilon, delta : float
         Total privacy loss per subject; ``epsilon=None``: from `settings`, which must then have
         it.
-    private : bool
+    private : bool, optional
         ``False``: a run without noise, which is not private.
     computation : str, optional
         capegica, capedjica or capedualreg; None: capegica for images, else capedjica.
@@ -125,7 +126,7 @@ class JointICA(_Base):
         *,
         epsilon: float | None = None,
         delta: float = 1e-5,
-        private: bool = True,
+        private: bool | None = None,
         computation: str | None = None,
         masker: Any = None,
         settings: Mapping[str, object] | None = None,
@@ -180,12 +181,16 @@ class JointICA(_Base):
         del y
         with TemporaryDirectory() as folder:
             places = _places(folder)
-            sites = {
-                name: Path(people)
-                if is_folder(people)
-                else [self._person(person, next(places)) for person in several(people)]
-                for name, people in by_site(paired(X, confounds), groups).items()
-            }
+            sites: dict[str, Any] = {}
+            named: list[tuple[str, tuple[str, ...]]] = []
+            for site, people in by_site(paired(X, confounds), groups).items():
+                if is_folder(people):
+                    sites[site] = Path(people)
+                    continue
+                both = [self._person(person, next(places)) for person in several(people)]
+                sites[site] = [person for person, _ in both]
+                named += [(f"person {m} of {site}", names) for m, (_, names) in enumerate(both, 1)]
+            self._names = same_names(named)
             return self._fit(sites)
 
     def _fit(self, sites: Mapping[str, Any]) -> Self:
@@ -206,7 +211,7 @@ class JointICA(_Base):
         self.result_: Result = consortium.run(
             epsilon=self.epsilon,
             delta=self.delta,
-            private=None if self.private else False,
+            private=self.private,
             settings=settings,
             computation=self.computation,
             seed=self.random_state,
@@ -389,6 +394,7 @@ class JointICA(_Base):
             problem = f"JointICA.{method} before JointICA.fit"
             raise ConfigError("E284", problem=problem, do="call fit first.")
 
+    @in_python_words
     def _arrays(self, X: Any, confounds: Sequence[Any] | None = None) -> list[Array]:
         self._check_fitted("transform")
         with TemporaryDirectory() as folder:
@@ -396,9 +402,12 @@ class JointICA(_Base):
             if is_folder(X):
                 people: Sequence[Any] = people_of(Path(X), self._config)
             else:
-                people = [
+                both = [
                     self._person(person, next(places)) for person in several(paired(X, confounds))
                 ]
+                people = [person for person, _ in both]
+                named = [(f"person {m}", names) for m, (_, names) in enumerate(both, 1)]
+                same_names([("the fit", self._names), *named])
             arrays = [self._series(person) for person in people]
         features_of(arrays, self.n_features_in_)
         return arrays
@@ -410,8 +419,11 @@ class JointICA(_Base):
             return time_series(person, self._read_in, self._config)
         return np.asarray(person)
 
-    def _person(self, person: Any, place: Path) -> Array | SiteRun:
-        """Return a person for the protocol: an array (T, D), or a run that cape's reader reads."""
+    def _person(self, person: Any, place: Path) -> tuple[Array | SiteRun, tuple[str, ...]]:
+        """Return a person for the protocol, and the names of the columns.
+
+        The person is an array (T, D), or a run that cape's reader reads.
+        """
         person, confounds = person if isinstance(person, WithConfounds) else (person, None)
         if hasattr(self.masker, "transform"):
             if not hasattr(self.masker, "mask_img_") and not hasattr(self.masker, "labels_img_"):
@@ -422,10 +434,9 @@ class JointICA(_Base):
                 else self.masker.transform(person, confounds)
             )
             confounds = None
-        if is_table(person):
-            person = array_of_file(person)
+        person, names = with_names(person)
         if is_file(person):
-            return run_of(person, confounds, place)
+            return run_of(person, confounds, place), ()
         array = np.asarray(person)
         if array.ndim != 2 or array.dtype.kind not in "biuf":
             problem = "a subject that is no real array (time points, features)"
@@ -433,7 +444,7 @@ class JointICA(_Base):
             do += "transform a list of subjects."
             raise ConfigError("E284", problem=problem, do=do)
         array = array.astype(np.float64)
-        return array if confounds is None else run_of(array, confounds, place)
+        return (array if confounds is None else run_of(array, confounds, place)), names
 
     def _space(self) -> FeatureSpace | None:
         mask = self.masker
@@ -442,6 +453,9 @@ class JointICA(_Base):
             mask = None if hasattr(mask, "labels_img_") else getattr(mask, "mask_img_", None)
         if mask is None:
             return None
+        if not is_file(mask) or (isinstance(mask, str | os.PathLike) and not Path(mask).is_file()):
+            do = "give a mask (an image or its file name) or a masker."
+            raise ConfigError("E284", problem=f"masker={mask!r} is no mask", do=do)
         from cape.data.space import space_of
         from cape.report.files import load_image
 

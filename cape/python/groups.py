@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
+from numbers import Real
 from pathlib import Path
 from typing import Any, cast
 
 from cape.algorithms.estimators import Array
 from cape.data.tables import PERSON, SESSION, column_names
-from cape.errors import ConfigError
+from cape.errors import CapeError, ConfigError, SubjectsWarning
 from cape.frozen import dataclass
 from cape.python.api import simulate_folder
 from cape.python.notebook import comparison_html
-from cape.python.people import pandas_for
+from cape.python.people import pandas_for, privacy_given
 from cape.report import files
 from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, asked_in
 from cape.report.results import ComparisonFolder, read_folder, sentence
@@ -28,6 +30,18 @@ from cape.settings.question import quoted
 Columns = Mapping[str, Sequence[object] | Array]
 Range = tuple[float, float]
 Words = str | Sequence[str]
+# Characters of an argument that an error shows
+MAX_SHOWN = 60
+# What a site writes into its policy, and what is done with a frame
+_KEY, _WORD = r'(?:"[^"]*"|[\w-]+)', r'"[^"]*"'
+_OF_FRAMES = (
+    (re.compile(r"; see its site-error\.txt"), ""),
+    (re.compile(rf"levels\.{_KEY}\.({_KEY}) = ({_WORD})"), r"\2 as \1"),
+    (re.compile(rf"write variables\.{_KEY}\.times = ([^ ,;]+)"), r"multiply the column by \1"),
+    (re.compile(r"write as_it_is = (\[.*?\]); such lines stand[^.]*\.toml"), r"give as_it_is=\1"),
+    (re.compile("ask the owner for another range"), "give another range"),
+    (re.compile("ask the owner for other levels"), "give other levels"),
+)
 _SIGNS = re.compile(r"[\t\r\n]")
 
 
@@ -120,8 +134,8 @@ class GroupResult:
         kinds = (WEIGHT,) if self.comparison.pattern else ("d", *MATRICES)
         regions = list(self.comparison.regions)
         if not regions:
-            problem = "outcomes that are not all edges between regions"
-            raise ConfigError("E284", problem=problem, do="use effects.")
+            problem = "outcomes that are not all edges between regions, named 'A - B'"
+            raise ConfigError("E284", problem=problem, do="rename the columns, or use effects.")
         if (what or kinds[0]) not in kinds:
             raise out_of_range("what", what, ", ".join(dict.fromkeys(kinds)))
         if (contrast or contrasts[0]) not in contrasts:
@@ -225,14 +239,15 @@ def compare_groups(
     >>> [(row.contrast, row.fits) for row in found.comparison.effects]
     [('SZ - control', 'yes')]
     """
+    given = privacy_given(epsilon, private, settings)
     question = {
         "formula": formula,
         "variables": _in_words("variables", variables),
         "outcomes": _in_words("outcomes", outcomes),
-        "public": _listed(public),
-        "ask": _listed(ask),
+        "public": _listed("public", public),
+        "ask": _listed("ask", ask),
         "among": among,
-        "change": _listed(change),
+        "change": _listed("change", change),
         "test": test,
         "site_effects": site_effects,
     }
@@ -245,7 +260,8 @@ def compare_groups(
             # A simulation may have fewer sites than the default minimum.
             few = ONE_SITE if len(tables) == 1 else {"min_sites": min(3, len(tables))}
             run_settings = {**few, "n_sites": len(tables), **run_settings}
-            if epsilon is None and private is not False and "epsilon" not in run_settings:
+            stated = {**run_settings, **given}
+            if stated.get("private", True) is not False and "epsilon" not in stated:
                 raise ConfigError("E013", setting="epsilon", do="pass epsilon=, or private=False.")
             data, numbers = base / "sites", count(1)
             needed, may_lack = _columns(run_settings)
@@ -254,18 +270,23 @@ def compare_groups(
                 lacks = [one for one in may_lack if one.lower() not in there]
                 wanted = needed if len(lacks) < len(may_lack) else needed + may_lack
                 _write_table(data / name, columns, numbers, wanted)
-                own = {"lacks": lacks, "as_it_is": _listed(as_it_is).split(", ")}
+                own = {"lacks": lacks, "as_it_is": _listed("as_it_is", as_it_is).split(", ")}
                 if own := {word: names for word, names in own.items() if any(names)}:
                     (data / name / POLICY_FILE).write_text(toml_text(own), encoding="utf-8")
-        folder = simulate_folder(
-            str(data),
-            out=out or base / "out",
-            epsilon=epsilon,
-            private=private,
-            settings=run_settings,
-            maps=maps,
-            seed=seed,
-        )
+        try:
+            folder = simulate_folder(
+                str(data),
+                out=out or base / "out",
+                epsilon=epsilon,
+                private=private,
+                settings=run_settings,
+                maps=maps,
+                seed=seed,
+            )
+        except CapeError as err:
+            if tables is not None:
+                err.args = (_of_frames(str(err)),)
+            raise
         results = cast(ComparisonFolder, read_folder(folder)).results
     return GroupResult(
         sentence=sentence(results),
@@ -277,8 +298,19 @@ def compare_groups(
     )
 
 
-def _listed(words: Words) -> str:
-    return words if isinstance(words, str) else ", ".join(words)
+def _of_frames(text: str) -> str:
+    """Return an error of a site's files as one of the frames that were given."""
+    for there, here in _OF_FRAMES:
+        text = there.sub(here, text)
+    return text
+
+
+def _listed(name: str, words: Words) -> str:
+    if isinstance(words, str):
+        return words
+    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
+        raise out_of_range(name, type(words).__name__, "text, or a list of texts")
+    return ", ".join(words)
 
 
 def _tables_of(sites: Any) -> dict[str, Any]:
@@ -308,7 +340,9 @@ def _in_words(setting: str, columns: object) -> str:
         form = {"variables": "{'dx': ['control', 'SZ'], 'age': (18, 90)}"}
         allowed = f"a mapping such as {form.get(setting, str({'hippocampus': (2500, 5500)}))}"
         raise out_of_range(setting, type(columns).__name__, allowed)
-    return ", ".join(f"{_name(name)} {_ends_or_levels(of)}" for name, of in columns.items())
+    return ", ".join(
+        f"{_name(str(name))} {_ends_or_levels(setting, name, of)}" for name, of in columns.items()
+    )
 
 
 def _name(name: str) -> str:
@@ -316,14 +350,29 @@ def _name(name: str) -> str:
     return f"log({quoted(inside)})" if name == f"log({inside})" else quoted(name)
 
 
-def _ends_or_levels(of: Range | Sequence[object]) -> str:
-    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in of)
+def _ends_or_levels(setting: str, column: object, of: Any) -> str:
+    name = f"{setting}[{column!r}]"
+    levels = setting == "variables"
+    if levels and isinstance(of, set | frozenset):  # its order is another in every process
+        do = "give a list: the first is the reference."
+        raise out_of_range(name, "a set, which has no order", "levels in their order", do)
+    one_by_one = isinstance(of, Iterable) and not isinstance(of, str | Mapping | set | frozenset)
+    there = list(of) if one_by_one else []
+    numbers = all(isinstance(one, Real) and not isinstance(one, bool) for one in there)
     if isinstance(of, tuple) and len(of) == 2 and numbers:
         return f"{of[0]}:{of[1]}"
-    if numbers or isinstance(of, str):  # a list of 18 and 90 may be either
-        do = "write (18, 90) for a range, and levels as text: ['0', '1']."
-        raise out_of_range("variables", of, "a range as a tuple, or levels as text", do)
-    return "/".join(quoted(str(level)) for level in of)
+    if levels and not numbers and not any(one is None for one in there):
+        return "/".join(quoted(str(level)) for level in there)
+    # Of one number, of none; and a list of 18 and 90 may be either.
+    allowed = "a range as a tuple, or levels as text" if levels else "a range as a tuple"
+    low, high = there if numbers and len(there) == 2 else (18, 90) if levels else (2500, 5500)
+    do = f"write ({low}, {high}) for a range"
+    if levels:
+        do += f", ['{low}', '{high}'] for levels"
+    if levels and isinstance(of, str) and "/" in of:
+        do = f"write {[level.strip() for level in of.split('/')]}"
+    got = repr(of) if len(repr(of)) <= MAX_SHOWN else type(of).__name__  # no columns of people
+    raise out_of_range(name, got, allowed, f"{do}.")
 
 
 def _columns(settings: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -354,10 +403,20 @@ def _write_table(
         problem = f"a table whose columns have {', '.join(map(str, sorted(lengths)))} rows"
         raise ConfigError("E284", problem=problem, do="give every person a row in each column.")
     if PERSON not in table:
+        n_people, n_unlike = max(lengths), len(set(zip(*_cells(table), strict=True)))
+        if n_unlike < n_people:
+            twice = (
+                f"{folder.name}: {n_people - n_unlike} of {n_people} rows are the same as others "
+            )
+            twice += f"in all columns, and count as other people; a column {PERSON} says who is who"
+            warnings.warn(twice, SubjectsWarning, stacklevel=3)
         table = {PERSON: [f"sub-{next(numbers):05}" for _ in range(lengths.pop())], **table}
     folder.mkdir(parents=True)
     table = {PERSON: table[PERSON], **table}  # first, as in every table of people
     # A separator or a line end in somebody's note would make cells, or people, of it.
-    rows = ([_SIGNS.sub(" ", files.cell(value)) for value in row]
-            for row in zip(*table.values(), strict=True))  # fmt: skip
-    files.write_table(folder / "participants.tsv", list(table), rows)
+    files.write_table(folder / "participants.tsv", list(table), zip(*_cells(table), strict=True))
+
+
+def _cells(table: Mapping[str, Sequence[object]]) -> list[list[str]]:
+    """Return the columns as text."""
+    return [[_SIGNS.sub(" ", files.cell(value)) for value in table[name]] for name in table]

@@ -21,6 +21,7 @@ from cape.errors import CapeError, ConfigError, DataError
 from cape.planning.people import config_for
 from cape.planning.run_headers import bundled_mask, range_of
 from cape.settings.config import Config
+from cape.settings.option import out_of_range
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 
@@ -38,19 +39,53 @@ def is_table(x: Any) -> bool:
     return isinstance(x, str | os.PathLike) and suffix_of(Path(x).name) in MATRIX_SUFFIXES
 
 
-def array_of_file(path: str | os.PathLike[str]) -> Array:
-    """Return the array (n_timepoints, n_features) of a file; ConfigError CAPE-E284."""
-    place = Path(path)
+def with_names(X: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return a person's data and the names of the columns, if there are any.
+
+    An array file or a frame becomes an array (n_timepoints, n_features); others stay as they are.
+    ConfigError CAPE-E284: a file that cannot be used.
+    """
+    if hasattr(X, "columns"):
+        names = list(X.columns)
+        numbered = names == list(range(len(names)))  # by pandas, where nobody named them
+        return np.asarray(X), () if numbered else tuple(map(str, names))
+    if not is_table(X):
+        return X, ()
+    place = Path(X)
     if not place.is_file():
         raise ConfigError("E284", problem=f"no file {place}", do="give names of files.")
     try:
-        values = read_matrix(SiteRun(path=place, name=place.name), "time_by_feature").values
+        series = read_matrix(SiteRun(path=place, name=place.name), "time_by_feature")
     except UnusableFile as fault:
-        issue = fault.issue
-        problem = f"{place}: {issue.code.problem[:1].lower()}{issue.code.problem[1:]}"
-        problem = f"{problem} ({issue.observed})"
-        raise ConfigError("E284", problem=problem, do="give a row per time point.") from fault
-    return np.asarray(values.T, dtype=np.float64)
+        code, values = fault.issue.code, fault.issue.values
+        problem = code.problem.format(**values)
+        problem = f"{place}: {problem[:1].lower()}{problem[1:]} ({fault.issue.observed})"
+        do = code.remedy.format(**values).split(", or ask the owner")[0]
+        raise ConfigError("E284", problem=problem, do=f"{do}; a row per time point.") from fault
+    return np.asarray(series.values.T, dtype=np.float64), series.columns
+
+
+def same_names(names: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
+    """Return the names of the columns of all people, each with the place; empty without any.
+
+    Columns are joined by position: ConfigError CAPE-E284 says who first has others.
+    """
+    named = [(place, columns) for place, columns in names if columns]
+    if not named:
+        return ()
+    first, wanted = named[0]
+    for place, columns in named:
+        if columns == wanted:
+            continue
+        both = zip(columns, wanted, strict=False)
+        here, there = next((pair for pair in both if pair[0] != pair[1]), ("", ""))
+        differs = f"'{here}' where {first} has '{there}'" if here != there else "more or fewer"
+        do = "give everybody the same columns, by the same names."
+        if sorted(columns) == sorted(wanted):
+            do = f"reorder: df[columns], with the columns of {first}."
+        problem = f"the columns of {place} are not those of {first}: {differs}"
+        raise ConfigError("E284", problem=problem, do=do)
+    return wanted
 
 
 def is_folder(x: Any) -> bool:
@@ -65,6 +100,24 @@ def pandas_for(what: str) -> Any:
         do = "install it: pip install pandas."
         raise ConfigError("E015", what=what, package="pandas", do=do) from err
     return pd
+
+
+def privacy_given(
+    epsilon: float | None, private: object, settings: Mapping[str, object] | None
+) -> dict[str, object]:
+    """Return the arguments epsilon and private that are given, as settings.
+
+    ConfigError: CAPE-E011 if `private` is no bool, CAPE-E012 if epsilon comes with private=False.
+    """
+    if private is not None and not isinstance(private, bool | np.bool_):
+        raise out_of_range("private", repr(private), "True, False or None", "None is True.")
+    given: dict[str, object] = {} if private is None else {"private": bool(private)}
+    if epsilon is not None:
+        if {**(settings or {}), **given}.get("private") is False:
+            problem = "epsilon= belongs to a private run, private=False has no noise"
+            raise ConfigError("E012", problem=problem, do="drop one of them.")
+        given["epsilon"] = epsilon
+    return given
 
 
 class WithConfounds(NamedTuple):
@@ -134,6 +187,8 @@ _IN_PYTHON: Final = (
     ("; wait for all sites, or the owner corrects the number.", "; correct the number."),
     ("(the owner)", "(in settings=)"),
     (", or leave the subject out (exclude in participants.tsv)", ", or leave the person out"),
+    ("cape simulate --replace", "replace=True"),
+    ("--out ", "out="),
     ("--out", "out="),
 )
 P = ParamSpec("P")
@@ -148,6 +203,8 @@ def in_python_words(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **given)
         except CapeError as err:
+            if err.detail and str(err) == err.public:
+                err.explain(file=False)  # the caller has the data, and no site-error.txt
             text = str(err)
             for there, here in _IN_PYTHON:
                 text = text.replace(there, here)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cape
-from cape.errors import CapeError, LabelsWarning, SubjectsWarning
+from cape.errors import CapeError, ConfigError, DataError, LabelsWarning, SubjectsWarning
 from cape.python.groups import _in_words as in_words
 from cape.python.groups import _write_table as write_table
 
@@ -133,16 +133,45 @@ def test_edges_come_back_as_a_matrix(test: str) -> None:
         ({"smoker": ["0", "1"]}, 'smoker "0"/"1"'),
         ({"dx": ["healthy control", "SZ"]}, 'dx "healthy control"/SZ'),
         ("dx control/SZ", "dx control/SZ"),
+        ({"age": (np.int64(18), np.float64(90))}, "age 18:90.0"),
+        ({"dx": np.array(["control", "SZ"])}, "dx control/SZ"),
     ],
 )
 def test_columns_are_written_as_the_settings_read_them(columns, words: str) -> None:
     assert in_words("variables", columns) == words
 
 
-@pytest.mark.parametrize("ends", [[18, 90], [0, 1, 2], (1, 2, 3)])
-def test_numbers_that_may_be_levels_or_ends_are_refused(ends) -> None:
-    with pytest.raises(CapeError, match="a range as a tuple"):
+@pytest.mark.parametrize(
+    ("ends", "do"),
+    [
+        ([18, 80], "write (18, 80) for a range, ['18', '80'] for levels"),
+        (np.array([18, 80]), "write (18, 80) for a range, ['18', '80'] for levels"),
+        ([0, 1, 2], "write (18, 90) for a range, ['18', '90'] for levels"),
+        ((1, 2, 3), "write (18, 90)"),
+        ("control/SZ", "write ['control', 'SZ']."),
+        ({"control", "SZ"}, "give a list: the first is the reference"),
+        *((none, "a range as a tuple") for none in (80, None, {}, [], ["SZ", None])),
+    ],
+)
+def test_what_is_no_range_and_no_levels_is_refused_with_what_to_write(ends, do) -> None:
+    """A set had another reference in every process; a number was a TypeError."""
+    with pytest.raises(ConfigError, match=r"E011 variables.'age'.=") as caught:
         in_words("variables", {"age": ends})
+    assert do in str(caught.value)
+
+
+@pytest.mark.parametrize("ends", [[3, 6], 5500, None, "3:6", ("3", "6"), (3, None), {3, 6}])
+def test_outcomes_have_ranges_alone(ends) -> None:
+    with pytest.raises(ConfigError, match=r"E011 outcomes.'h'.=") as caught:
+        in_words("outcomes", {"h": ends})
+    do = "(3, 6)" if ends == [3, 6] else "(2500, 5500)"
+    assert f"allowed a range as a tuple; write {do} for a range." in str(caught.value)
+
+
+def test_rows_of_people_as_a_range_are_not_shown() -> None:
+    with pytest.raises(ConfigError, match="ndarray") as caught:
+        in_words("variables", {"age": np.linspace(18.5, 90, 40)})
+    assert "18.5" not in str(caught.value)
 
 
 @pytest.mark.parametrize("columns", [{"dx": ["SZ"], "hippocampus": [1.0, 2.0]}, {"dx": []}])
@@ -162,6 +191,8 @@ def test_what_cannot_be_asked_is_said_in_words_of_python_without_rows_of_people(
     for sites, how, words in (
         (["north", "south"], {}, "give a data frame, or columns by name, for each site"),
         (tables, {"outcomes": ["hippocampus"]}, "outcomes=list: allowed a mapping such as"),
+        (tables, {"maps": "nope.nii.gz"}, "no file nope.nii.gz of maps"),
+        (tables, {"public": 3}, "public=int: allowed text, or a list of texts"),
         (tables, {"epsilon": None}, "pass epsilon=, or private=False"),
         ({"a": {"dx": ["SZ"]}}, {}, "the table of a has no column age, sex, hippocampus; it has"),
     ):
@@ -195,9 +226,48 @@ def test_people_without_names_are_of_one_site_each() -> None:
     assert found.table("sites").people.tolist() == [30, 30]
 
 
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (
+            {"dx": ["control"] * 30},
+            'correct the column; if the column is right, give as_it_is=["dx"].',
+        ),
+        ({"dx": ["1", "2"] * 15}, 'write "1" as control, "2" as SZ, or the words the other way'),
+        ({"hippocampus": np.linspace(3, 5, 30)}, "Fix: multiply the column by 1000, which brings"),
+        ({"hippocampus": np.zeros(30)}, "correct the column, or give another range; if"),
+    ],
+)
+def test_a_column_that_looks_wrong_says_what_to_do_with_the_frame(column, words: str) -> None:
+    """It told people with data frames what to write into a site-policy.toml."""
+    tables = study(3, 90, 0.0)
+    tables["site1"] |= column
+    with pytest.raises(DataError, match="E139 Site site1 cannot use a column") as caught:
+        ask(tables)
+    assert words in str(caught.value)
+    assert ".t" not in str(caught.value)  # neither site-error.txt nor .toml
+
+
+def test_rows_that_are_there_twice_are_told_unless_people_have_names(tmp_path: Path) -> None:
+    table = {"dx": ["SZ", "control", "SZ", "SZ"], "volume": [3.5, 3.5, 3.5, 3.5]}
+    with pytest.warns(SubjectsWarning, match="north: 2 of 4 rows are the same as others"):
+        write_table(tmp_path / "north", table, count(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_table(tmp_path / "south", {"participant_id": list("abcd"), **table}, count(1))
+
+
 def test_another_table_or_matrix_is_refused_with_those_there_are() -> None:
     found = ask(study(3, 600, 0.0), epsilon=8.0)
     with pytest.raises(CapeError, match="allowed effects, omnibus"):
         found.table("groups")
-    with pytest.raises(CapeError, match="not all edges"):
+    with pytest.raises(CapeError, match="not all edges between regions, named"):
         found.matrix("d")
+
+
+@pytest.mark.parametrize("wrong", [{"outcomes": {"h": (1, 2)}}, {"outcomes": 2.5}, {"share": "x"}])
+def test_a_budget_of_what_is_no_number_is_refused(wrong) -> None:
+    settings = {"formula": "dx", "variables": "dx control/SZ"}
+    plan = {"subjects": 200, "sites": 4, "epsilon": 4.0, "outcomes": 2, "settings": settings}
+    with pytest.raises(ConfigError, match=f"E011 {next(iter(wrong))}="):
+        cape.budget(computation="capecontrast", **{**plan, **wrong})

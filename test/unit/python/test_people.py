@@ -118,12 +118,82 @@ def test_what_cannot_be_paired_or_read_is_refused(folder):
         model(masker=MASK).fit([x], confounds=[np.full((T, 2), np.inf)])
     with pytest.raises(ConfigError, match="no file"):
         model(masker=MASK).fit(["gone.nii.gz"])
+    for masker in ("gone.nii.gz", 3):
+        with pytest.raises(ConfigError, match="is no mask"):
+            model(masker=masker).fit([np.ones((T, 3))])
     with pytest.raises(DataError, match="E100"):
         model(masker=MASK).fit([x] * 3, confounds=[np.ones(T - 1)] * 3)
     fitted = model(masker=MASK).fit([image(k) for k in range(3)])
     with pytest.raises(DataError) as found:
         fitted.transform([x], confounds=[np.ones(T - 1)])
     assert f"{T - 1} rows, {T} volumes" in found.value.detail
+
+
+@pytest.mark.parametrize("kind", ["frame", "csv"])
+@pytest.mark.parametrize(
+    ("columns", "do"),
+    [("bac", "reorder: df.columns., with the columns of person 1 of x"), ("abd", "the same names")],
+)
+def test_columns_of_other_names_or_order_are_refused_by_place(kind, columns, do, tmp_path):
+    """They were joined by position: amygdala was averaged with putamen."""
+    pd = pytest.importorskip("pandas")
+
+    def person(seed: int, names: str):
+        frame = pd.DataFrame(np.random.default_rng(seed).laplace(size=(T, 3)), columns=list(names))
+        if kind == "frame":
+            return frame
+        frame.to_csv(tmp_path / f"{names}{seed}.csv", index=False)
+        return tmp_path / f"{names}{seed}.csv"
+
+    same, other = [person(k, "abc") for k in range(6)], person(7, columns)
+    found = rf"the columns of person 2 of y are not those of person 1 of x: .* has .*{do}"
+    for door in (cape.Consortium, cape.JointICA(2, private=False).fit):
+        with pytest.raises(ConfigError, match=found):
+            door({"x": same[:2], "y": [same[2], other]})
+    fitted = cape.JointICA(2, private=False, settings={"min_timepoints": 30, "n_rounds": 2})
+    fitted.fit([*same, np.ones((T, 3)) * np.arange(T)[:, None]])  # arrays have no names
+    with pytest.raises(ConfigError, match="person 2 are not those of the fit"):
+        fitted.transform([same[0], other])
+    bare = pd.DataFrame(np.random.default_rng(1).laplace(size=(T, 3)))
+    assert cape.Consortium([same[0], bare]).n_subjects == 2  # nobody named its columns
+
+
+@pytest.mark.parametrize(
+    ("name", "save", "words"),
+    [
+        ("x.csv", {"delimiter": ","}, "add a first line with the names of the columns"),
+        ("x.csv", {"header": "a;b;c", "comments": "", "delimiter": ";"}, "comma-separated"),
+        ("x.mat", None, r"lacks the variable X .Y .40, 3., Z .40, 3..; save it as save"),
+    ],
+)
+def test_a_file_of_another_form_says_what_to_save(name, save, words, tmp_path):
+    """Two arrays in a .mat file: 'lacks the variable {variable}; give a row per time point'."""
+    X = np.random.default_rng(1).laplace(size=(T, 3))
+    if save is None:
+        pytest.importorskip("scipy.io").savemat(tmp_path / name, {"Y": X, "Z": X})
+    else:
+        np.savetxt(tmp_path / name, X, **save)
+    with pytest.raises(ConfigError, match=words) as caught:
+        cape.Consortium([tmp_path / name])
+    assert "{" not in str(caught.value)
+    assert "the owner" not in str(caught.value)
+
+
+@pytest.mark.parametrize("door", ["run", "budget"])
+def test_a_folder_that_cannot_be_used_says_why(door, tmp_path):
+    """It said 'see its site-error.txt', which nobody has in Python."""
+    with pytest.raises(DataError, match="E104 There are no data files") as caught:
+        getattr(cape.Consortium(tmp_path), door)(epsilon=4.0, settings={"n_components": 3})
+    assert "site-error" not in str(caught.value)
+
+
+def test_a_place_with_a_finished_run_is_given_up_in_words_of_python(folder, tmp_path):
+    (tmp_path / "consortium").mkdir()
+    for name in ("privacy.json", "results.json"):
+        (tmp_path / "consortium" / name).write_text("{}")
+    with pytest.raises(ConfigError, match=r"E016 .*give it up with replace=True") as caught:
+        cape.simulate(folder, out=tmp_path, private=False)
+    assert "--" not in str(caught.value)
 
 
 def test_who_counts_as_zeros_in_a_folder_is_told(folder, tmp_path):

@@ -355,3 +355,32 @@ def test_a_bar_in_a_notebook_is_drawn_once_in_each_cell_and_written_over(
     assert done == list(range(1, len(done) + 1))
     assert f'max="{len(done)}"' in drawn[0][-1]
     assert capsys.readouterr().err == ""
+
+
+# -- privacy as arguments --------------------------------------------------------------------------
+
+TABLES = {"a": {"dx": ["control", "SZ"], "volume": [1.0, 2.0]}}
+QUESTION = {"variables": {"dx": ["control", "SZ"]}, "outcomes": {"volume": (0, 3)}}
+DOORS = {
+    "fit": lambda **how: cape.JointICA(3, **how).fit(people(3, seed=1)),
+    "run": lambda **how: cape.Consortium(people(3, seed=1)).run(**how),
+    "simulate": lambda **how: cape.simulate(Path(), out="out", **how),
+    "compare_groups": lambda **how: cape.compare_groups(TABLES, "dx", **QUESTION, **how),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_run_without_noise_is_asked_for_by_false_alone_and_has_no_epsilon(door) -> None:
+    """JointICA(3, private=None, epsilon=8.) ran without noise, and so did epsilon= with False."""
+    for private in (0, "", "no", 1):
+        with pytest.raises(ConfigError, match=f"E011 private={private!r}: allowed True, False or"):
+            DOORS[door](private=private, epsilon=8.0)
+    for how in ({"private": False}, {"private": np.False_}, {"settings": {"private": False}}):
+        with pytest.raises(ConfigError, match=r"E012 .*; drop one of them"):
+            DOORS[door](epsilon=8.0, **how)
+
+
+def test_nothing_said_of_privacy_is_private() -> None:
+    for private in ({}, {"private": None}, {"private": True, "settings": {"private": False}}):
+        with pytest.raises(ConfigError, match="CAPE-E013"):
+            cape.JointICA(3, **private).fit(people(3, seed=1))
