@@ -214,8 +214,9 @@ def check_site(
     if not owner.has_budget:
         refused += _uncounted(policy, site, owner.config)
     if owner.has_budget:
-        with _noted(refused, "Compare epsilon, delta and computation with its file."):
-            policy.check_settings(site, owner.computation.name, owner.config)
+        fix = "Compare epsilon, delta and computation with its file."
+        refusals = policy.refusals(site, owner.computation.name, owner.config)
+        refused += [_finding(err, fix) for err in refusals]
     if accepted is not None:
         with _noted(refused, "Add subjects, or lower min_subjects in the site's policy."):
             policy.check_size(site, accepted.n_subjects)

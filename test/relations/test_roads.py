@@ -308,3 +308,18 @@ def test_what_sites_without_a_policy_would_refuse_is_told_wherever_a_plan_is_mad
     words += [word for pair in plan.settings.items() for word in ("--set", "{}={}".format(*pair))]
     assert main(words) == 0
     assert code in capsys.readouterr().err
+
+
+def test_a_run_without_noise_and_every_limit_that_it_passes_are_told(
+    study: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing was said of private=false, and the counts of a column hid an epsilon of 20."""
+    told = {
+        "open": ({"private": False}, {"CAPE-E260", "CAPE-E168"}),
+        "large": ({"epsilon": 20.0}, {"CAPE-E260", "CAPE-E168"}),
+    }
+    for name, (changed, codes) in told.items():
+        for road in (*WITHOUT_DATA, "validate"):
+            plan = Plan("groups", changed, "")
+            said = heard(road, plan, study["groups"], tmp_path / name / road, capsys, good=True)
+            assert said == codes, (name, road)
