@@ -131,6 +131,10 @@ PLANS: dict[str, Plan] = {
     "a name that FLARE cannot have": groups(
         "E312", ONLY_FLARE, site_names="north,south,east,Köln"
     ),
+    "a name like an option": groups("E312", ONLY_FLARE, site_names="-north,south,east,west"),
+    "a name too long for FLARE": groups(
+        "E312", ONLY_FLARE, site_names=f"{'n' * 65},south,east,west"
+    ),
     "all collude": maps("E152", assumed_colluders=4),
     "one site with the noise of all": maps("E012", min_sites=1),
     "more survivors than sites": maps("E152", **SECAGG, min_survivors=5),
