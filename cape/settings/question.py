@@ -279,15 +279,19 @@ def _unquoted(word: str) -> str:
     return unicodedata.normalize("NFC", word).strip()
 
 
+def _check_semicolon(setting: str, part: str) -> None:
+    if ";" in re.sub(_QUOTED, "", part):
+        do = "separate with commas, and put a name with ; in quotes."
+        raise out_of_range(setting, part[:60], "names with commas between them", do)
+
+
 def _check_signs(setting: str, part: str, *, ranged: bool = False) -> None:
     """Raise E011 for ``;``, and for ``:`` or ``=`` in a name, outside quotes.
 
     `ranged`: a range may be last.
     """
+    _check_semicolon(setting, part)
     bare = re.sub(_QUOTED, "", part)
-    if ";" in bare:
-        do = "separate with commas, and put a name with ; in quotes."
-        raise out_of_range(setting, part[:60], "names with commas between them", do)
     if ranged:
         bare = re.sub(r"(^|\s)[^\s:=/]+\s*:\s*[^\s:=/]+$", "", bare)
     if re.search(r"[^\s/]\s*[:=]", bare):
@@ -641,6 +645,7 @@ def parse_measure(outcomes: str, networks: str) -> Measure | None:
 
 def _network(part: str) -> tuple[str, str]:
     """Return name and domain of ``"precuneus (default mode)"``; no domain is an empty text."""
+    _check_semicolon("networks", part)
     form = re.fullmatch(rf"({_QUOTED}|.*?\S)\s*\(([^()]*)\)", part)
     name, domain = (form[1], form[2].strip()) if form else (part, "")
     if domain:

@@ -254,7 +254,12 @@ def test_networks_have_names_and_domains() -> None:
     assert names == ["default mode - visual", "visual"]
     assert not question.of_tables
     assert asked(outcomes="fnc", networks="a,b", outcomes_from="gift").of_tables
-    for wrong, way in [("a (x), b", "domain of b"), ("a (x)", "two maps"), ("a, A", "name a once")]:
+    for wrong, way in [
+        ("a (x), b", "domain of b"),
+        ("a (x)", "two maps"),
+        ("a, A", "name a once"),
+        ("a; b, c", "commas"),
+    ]:
         with pytest.raises(ConfigError, match=way):
             asked(outcomes="domains", networks=wrong)
     with pytest.raises(ConfigError, match="outcomes = domains"):
