@@ -133,6 +133,8 @@ def warn(text: str, *, as_json: bool = False) -> None:
 
 
 def warn_of_policies(judged: Judged, *, as_json: bool = False) -> None:
+    if not judged.config.private:
+        warn("private=false: no noise is added, and the run protects nobody", as_json=as_json)
     if text := judged.sites_refuse:
         text = f"sites without a policy of their own would refuse this run: {text} (cape policy)"
         warn(text, as_json=as_json)

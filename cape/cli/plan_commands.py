@@ -132,7 +132,7 @@ def budget_command(
     if folder is not None:
         settings = settings or settings_beside(folder)
     in_file = read_file(settings)
-    in_words = str(in_file.get("n_sites", ""))
+    in_words = str({**in_file, **assignments(set_values)}.get("n_sites", ""))
     sites = sites or (int(in_words) if in_words.isdecimal() else 0) or None
     if folder is not None:
         given = merged(in_file, assignments(set_values))

@@ -30,7 +30,7 @@ class OpenConfig(Config):
     """Common settings of these computations."""
 
     n_components: int = option(20, low=2, high=50)
-    n_local: int = option(20, low=2, high=200)
+    n_local: int = option(20, low=2, high=200, expert=True)
     private: bool = option(False, group="Privacy")
 
     def check_open(self, name: str) -> None:

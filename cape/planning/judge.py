@@ -18,7 +18,7 @@ import numpy as np
 from cape.computations import load
 from cape.computations.ica.plan import MAX_IDENTITY
 from cape.data.space import mask_space
-from cape.errors import ConfigError, PrivacyBudgetError, PrivacyWarning
+from cape.errors import ConfigError, PrivacyWarning
 from cape.forecast.comparison import USUAL_SHARE, usual_shares
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import proposed
@@ -243,15 +243,15 @@ def _check_drop_outs(config: Config, n_sites: int) -> None:
 def why_refused(
     policy: SitePolicy, computation: Computation[Any], config: Config, n_sites: int
 ) -> str:
-    """Return why a site with this policy would refuse a run; empty if it accepts."""
-    if not config.private or computation.simulation_only:
+    """Return all reasons for which a site with this policy would refuse a run; empty if none."""
+    if computation.simulation_only:
         return ""  # every page says that the run protects nobody
     # With one site, its own staff see the sums in any case.
     alone = policy.allow_local_noise or n_sites == 1
-    try:
-        replace(policy, allow_local_noise=alone).check_settings("any", computation.name, config)
-    except PrivacyBudgetError as err:
-        if column := err.fields.get("column"):
-            return f"{err.code} the counts of {column} are not in public_counts"
-        return f"{err.code} {err.detail.replace(' = ', '=')}"
-    return ""
+    refusals = replace(policy, allow_local_noise=alone).refusals("any", computation.name, config)
+    return "; ".join(
+        f"{err.code} the counts of {err.fields['column']} are not in public_counts"
+        if "column" in err.fields
+        else f"{err.code} {err.detail.replace(' = ', '=')}"
+        for err in refusals
+    )

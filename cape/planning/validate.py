@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Final
 
 from cape.counting import CountedPeople, counted_together
 from cape.data.data_store import DataStore
@@ -17,7 +18,7 @@ from cape.data.folders import sites_below, words_beside
 from cape.data.issues import Finding, Findings, IssueCode
 from cape.data.person_tables import lacking
 from cape.data.pipeline import Inspection, SiteData, inspect_site
-from cape.errors import CapeError, CapeWarning
+from cape.errors import CapeError, CapeWarning, ConfigError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import OwnerSettings, read_settings, settings_beside
 from cape.planning.judge import joined_roster, judge_config
@@ -27,10 +28,15 @@ from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
 from cape.settings.resolved import resolve
 from cape.site.places import SitePlaces
-from cape.site.policy import SitePolicy, tightened_beside
+from cape.site.policy import SitePolicy, policies_below, tightened_beside
 
 # Called with (site, subjects done, subjects in all)
 OnSiteSubject = Callable[[str, int, int], None]
+# Of a policy that is found beside data
+ONLY_FORBIDS: Final = (
+    "site-policy.toml in this folder may only forbid, as others may have sent it: if it is the "
+    "site's own, give it with --policy."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,10 +193,17 @@ def check_site(
     maps: Path | None = None,
 ) -> SiteCheck:
     """Return all findings of `join` for a site; `headers_only` skips the data, `maps` as above."""
-    began = time.monotonic()
+    began, hint = time.monotonic(), ""
+    if policy == SitePolicy() and policies_below(base):
+        hint = ONLY_FORBIDS
     if policy.words == OwnWords():  # as a run that takes the file in the folder for its own
         policy = replace(policy, **asdict(words_beside(base)))
-    policy = tightened_beside(policy, base, site)
+    try:
+        policy = tightened_beside(policy, base, site)
+    except ConfigError as err:
+        if err.code == "CAPE-E266":
+            raise ConfigError("E266", site=site, detail=f"{err.detail}. {ONLY_FORBIDS}") from err
+        raise
     inspection = inspect_site(
         base,
         given,
@@ -212,10 +225,11 @@ def check_site(
     accepted, refused = inspection.accepted, list(inspection.findings)
     # The policy judges settings only with a budget; counts leave whatever that will be.
     if not owner.has_budget:
-        refused += _uncounted(policy, site, owner.config)
+        refused += _uncounted(policy, site, owner.config, hint)
     if owner.has_budget:
-        with _noted(refused, "Compare epsilon, delta and computation with its file."):
-            policy.check_settings(site, owner.computation.name, owner.config)
+        fix = hint or "Compare epsilon, delta and computation with its file."
+        refusals = policy.refusals(site, owner.computation.name, owner.config)
+        refused += [_finding(err, fix) for err in refusals]
     if accepted is not None:
         with _noted(refused, "Add subjects, or lower min_subjects in the site's policy."):
             policy.check_size(site, accepted.n_subjects)
@@ -236,11 +250,11 @@ def check_site(
     )
 
 
-def _uncounted(policy: SitePolicy, site: str, config: Config) -> tuple[Finding, ...]:
+def _uncounted(policy: SitePolicy, site: str, config: Config, hint: str) -> tuple[Finding, ...]:
     try:
         policy.check_counts(site, config)
     except CapeError as err:
-        text = f"CAPE-W168 A run would be refused here: {err.public} {err.detail}"
+        text = f"CAPE-W168 A run would be refused here: {err.public} {err.detail} {hint}".rstrip()
         return (Finding(code="CAPE-W168", severity="W", private=text, public=""),)
     return ()
 

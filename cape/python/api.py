@@ -737,6 +737,7 @@ def budget(
         "delta": delta,
         "n_components": components or None,
         "computation": computation or None,
+        **({"min_sites": 2} if sites == 2 else {}),  # as `Consortium.run` and `compare_groups`
         **(settings or {}),
     }
     return planning.any_budget_of(

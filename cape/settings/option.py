@@ -95,7 +95,11 @@ def coerce(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
         return text in ("true", "1", "yes")
     if hint is str:
         if not isinstance(got, str):
-            raise out_of_range(spec.name, got, "a text")
+            do = "correct the setting."
+            if isinstance(got, list):
+                sign = " + " if spec.name == "formula" else ", "
+                do = f'write {spec.name} = "{sign.join(map(str, got))}".'
+            raise out_of_range(spec.name, got, "a text", do)
         return got
     return _number(spec, hint, got)
 

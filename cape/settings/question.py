@@ -279,6 +279,40 @@ def _unquoted(word: str) -> str:
     return unicodedata.normalize("NFC", word).strip()
 
 
+def _check_semicolon(setting: str, part: str) -> None:
+    if ";" in re.sub(_QUOTED, "", part):
+        do = "separate with commas, and put a name with ; in quotes."
+        raise out_of_range(setting, part[:60], "names with commas between them", do)
+
+
+def _check_signs(setting: str, part: str, *, ranged: bool = False) -> None:
+    """Raise E011 for ``;``, and for ``:`` or ``=`` in a name, outside quotes.
+
+    `ranged`: a range may be last.
+    """
+    _check_semicolon(setting, part)
+    bare = re.sub(_QUOTED, "", part)
+    if ranged:
+        bare = re.sub(r"(^|\s)[^\s:=/]+\s*:\s*[^\s:=/]+$", "", bare)
+    if re.search(r"[^\s/]\s*[:=]", bare):
+        way = re.sub(r"\s*[:=]\s*", " ", part, count=1)
+        do = f"write {way[:60]}, and a name with : or = in quotes."
+        raise out_of_range(setting, part[:60], "names without : and =", do)
+
+
+def _stated(setting: str, text: str) -> list[str]:
+    """Return the parts of variables or outcomes; E011 for other signs than commas between them."""
+    bare = re.sub(_QUOTED, "", text)
+    if found := re.search(r"\s(\d+),(\d+)\s*:|:\s*(\d+),(\d+)\s*(?=,|$)", bare):
+        whole, rest = found[1] or found[3], found[2] or found[4]
+        do = f"write {whole}.{rest}, if that is meant."
+        raise out_of_range(setting, text[:60], "numbers with a point", do)
+    parts = _split(text, ",")
+    for part in parts:
+        _check_signs(setting, part, ranged=True)
+    return parts
+
+
 def _check_name(setting: str, name: str) -> str:
     """Return a name of a column or level; E011 for one that cannot stand in a table."""
     if name[:1] in tuple("=+-@") and not math.isfinite(parse_number(name)):
@@ -303,7 +337,7 @@ def _check_once(setting: str, names: Sequence[str], most: int) -> None:
 
 def _variables(text: str) -> dict[str, Variable]:
     """Return variables by their name in lower case."""
-    found = [_variable(part) for part in _split(text, ",")]
+    found = [_variable(part) for part in _stated("variables", text)]
     _check_once("variables", [one.name for one in found], MAX_OUTCOMES)
     return {one.name.lower(): one for one in found}
 
@@ -427,6 +461,8 @@ def _known(setting: str, word: str, text: str, known: Mapping[str, Variable]) ->
         do = "name a column on both sides of every sign."
     elif re.fullmatch(r"-?\s*[01]|.*\S\s*-\s*1", word):
         do = "leave the intercept out: every site has its own."
+    elif ";" in re.sub(_QUOTED, "", word):
+        do = f"separate with {'+' if setting == 'formula' else 'commas'}."
     elif word.lower() == "site":
         do = "leave it out: site is in every model."
     else:
@@ -487,8 +523,10 @@ def _width(names: Sequence[str], known: Mapping[str, Variable]) -> int:
 
 
 def _public(text: str, known: Mapping[str, Variable]) -> tuple[str, ...]:
-    names = [_unquoted(word) for word in _split(text, ",")] if text.strip() else []
-    for name in names:
+    words = _split(text, ",") if text.strip() else []
+    names = [_unquoted(word) for word in words]
+    for word, name in zip(words, names, strict=True):
+        _check_signs("public", word)
         there = known.get(name.lower())
         if there is None or there.is_range:
             with_levels = [one.name for one in known.values() if one.levels]
@@ -505,6 +543,7 @@ def _among(
     """Return the column and the levels of ``"dx SZ/BD"``, in the order of `variables`."""
     if not text.strip():
         return None
+    _check_signs("among", text.strip())
     form = re.fullmatch(rf"({_QUOTED}|\S+)\s+(\S.*)", text.strip())
     column = known.get(_unquoted(form[1]).lower()) if form else None
     if form is None or column is None or column.name not in open_columns:
@@ -516,7 +555,8 @@ def _among(
     wanted = [plain(_unquoted(word)) for word in _split(form[2], "/")]
     levels = tuple(level for level in column.levels if plain(level) in wanted)
     if len(levels) < len(wanted):
-        raise out_of_range("among", text[:60], f"levels {'/'.join(column.levels)}, each once")
+        do = f"write {quoted(column.name)} and its levels with / between them."
+        raise out_of_range("among", text[:60], f"levels {'/'.join(column.levels)}, each once", do)
     return column.name, levels
 
 
@@ -548,7 +588,7 @@ def _check_pattern(asked: Sequence[Term], n_outcomes: int) -> None:
 
 
 def _outcomes(text: str) -> tuple[Outcome, ...]:
-    found = [_outcome(part) for part in _split(text, ",")]
+    found = [_outcome(part) for part in _stated("outcomes", text)]
     _check_once("outcomes", [one.name for one in found], MAX_OUTCOMES)
     return tuple(found)
 
@@ -605,6 +645,7 @@ def parse_measure(outcomes: str, networks: str) -> Measure | None:
 
 def _network(part: str) -> tuple[str, str]:
     """Return name and domain of ``"precuneus (default mode)"``; no domain is an empty text."""
+    _check_semicolon("networks", part)
     form = re.fullmatch(rf"({_QUOTED}|.*?\S)\s*\(([^()]*)\)", part)
     name, domain = (form[1], form[2].strip()) if form else (part, "")
     if domain:

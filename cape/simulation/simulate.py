@@ -212,6 +212,8 @@ def refused_by_policies(
         chosen = _chosen(directory, settings, maps)
     sites, refusing = site_folders(directory), dict[str, list[str]]()
     judged = judge(chosen, n_sites=len(sites))
+    if not judged.config.private:
+        return ()  # every page says that the run protects nobody
     for site, folder in sites.items():
         own = folder / POLICY_FILE
         whose = "by its own site-policy.toml" if own.is_file() else "without a policy of its own"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -195,33 +195,42 @@ class SitePolicy:
             raise self._refused(site, "image_digests")
 
     def check_settings(self, site: str, computation: str, config: Config) -> None:
+        for refusal in self.refusals(site, computation, config):
+            raise refusal
+
+    def refusals(self, site: str, computation: str, config: Config) -> Iterator[PrivacyBudgetError]:
+        """Yield every reason to refuse the settings of a run; `check_settings` raises the first."""
         if self.veto:
-            raise self._refused(site, "veto")
+            yield self._refused(site, "veto")
         if self.allow_computations and computation not in self.allow_computations:
-            raise self._refused(site, "allow_computations")
-        self.check_counts(site, config)
+            yield self._refused(site, "allow_computations")
+        yield from self._uncounted(site, config)
         if not config.private and not self.allow_not_private:
-            raise self._refused(site, "allow_not_private", got="a run without noise")
+            yield self._refused(site, "allow_not_private", got="a run without noise")
         # Without partners there are no masks either.
         seen = (config.private and config.noise == "local") or config.min_sites < 2
         if seen and not self.allow_local_noise:
             got = "noise=local" if config.private else "min_sites=1"
-            raise self._refused(site, "allow_local_noise", got=got)
+            yield self._refused(site, "allow_local_noise", got=got)
         if config.private and config.key_trust == "aggregator" and not self.allow_relayed_keys:
-            raise self._refused(site, "allow_relayed_keys", got="key_trust=aggregator")
+            yield self._refused(site, "allow_relayed_keys", got="key_trust=aggregator")
         if 0 < self.max_delta < config.delta:
-            raise self._refused(site, "max_delta", got=config.delta)
+            yield self._refused(site, "max_delta", got=config.delta)
         asked = (config.epsilon, config.delta)
         if config.private and self.max_run and not limit_of([asked]) <= limit_of(self.max_run):
-            raise self._refused(site, "max_run", got=pair_text(asked))
+            yield self._refused(site, "max_run", got=pair_text(asked))
         # The owner's numbers; `check_run` checks those of the roster.
         if 0 <= config.assumed_colluders < self._fewest_colluders(config.expected_sites):
-            raise self._refused(site, "min_assumed_colluders", got=config.assumed_colluders)
+            yield self._refused(site, "min_assumed_colluders", got=config.assumed_colluders)
         if 0 < self.max_sites < config.expected_sites:
-            raise self._refused(site, "max_sites", got=config.expected_sites)
+            yield self._refused(site, "max_sites", got=config.expected_sites)
 
     def check_counts(self, site: str, config: Config) -> None:
         """Raise PrivacyBudgetError (E168) unless the site lets out the counts that a run asks."""
+        for refusal in self._uncounted(site, config):
+            raise refusal
+
+    def _uncounted(self, site: str, config: Config) -> Iterator[PrivacyBudgetError]:
         for column in config.counted:
             # As the site's own tables call it: what a word means here is not the owner's choice.
             here = self.words.column(column)
@@ -229,7 +238,7 @@ class SitePolicy:
                 detail = f"public_counts = {', '.join(self.public_counts) or 'none'}"
                 if folded(here) != folded(column):
                     detail += f"; the tables here call it {here}, which is what to add"
-                raise PrivacyBudgetError("E168", site=site, column=column, detail=detail)
+                yield PrivacyBudgetError("E168", site=site, column=column, detail=detail)
 
     def publishes_maps(self, digest: str) -> bool:
         """Whether the site may send maps of this digest (`FeatureSpace.digest`)."""

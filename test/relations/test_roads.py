@@ -131,6 +131,10 @@ PLANS: dict[str, Plan] = {
     "a name that FLARE cannot have": groups(
         "E312", ONLY_FLARE, site_names="north,south,east,Köln"
     ),
+    "a name like an option": groups("E312", ONLY_FLARE, site_names="-north,south,east,west"),
+    "a name too long for FLARE": groups(
+        "E312", ONLY_FLARE, site_names=f"{'n' * 65},south,east,west"
+    ),
     "all collude": maps("E152", assumed_colluders=4),
     "one site with the noise of all": maps("E012", min_sites=1),
     "more survivors than sites": maps("E152", **SECAGG, min_survivors=5),
@@ -144,6 +148,9 @@ PLANS: dict[str, Plan] = {
     "a formula that is none": groups("E011", formula="dx +"),
     "a formula of other columns": groups("E011", formula="dx + weight"),
     "a term that is not in the formula": groups("E011", ask="age:dx"),
+    "semicolons": groups("E011", outcomes="volume 2:8; other 2:8"),
+    "columns with =": groups("E011", variables="dx=control/patient, age 18:90"),
+    "a decimal comma": groups("E011", outcomes="volume 2,5:8,5"),
     "one level": groups("E011", variables="dx control, age 18:90"),
     "a range turned around": groups("E011", variables="dx control/patient, age 90:18"),
     "a unit that is nothing": groups("E011", outcomes="volume 0:5e-324"),
@@ -305,3 +312,18 @@ def test_what_sites_without_a_policy_would_refuse_is_told_wherever_a_plan_is_mad
     words += [word for pair in plan.settings.items() for word in ("--set", "{}={}".format(*pair))]
     assert main(words) == 0
     assert code in capsys.readouterr().err
+
+
+def test_a_run_without_noise_and_every_limit_that_it_passes_are_told(
+    study: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing was said of private=false, and the counts of a column hid an epsilon of 20."""
+    told = {
+        "open": ({"private": False}, {"CAPE-E260", "CAPE-E168"}),
+        "large": ({"epsilon": 20.0}, {"CAPE-E260", "CAPE-E168"}),
+    }
+    for name, (changed, codes) in told.items():
+        for road in (*WITHOUT_DATA, "validate"):
+            plan = Plan("groups", changed, "")
+            said = heard(road, plan, study["groups"], tmp_path / name / road, capsys, good=True)
+            assert said == codes, (name, road)

@@ -34,6 +34,12 @@ PUBLISHED: Final = re.compile(
 ADDRESS: Final = re.compile(r"https?://[!-~]{1,500}")
 # Common to all forms; `compspec_document` adds the computation and its settings.
 _TEMPLATE: Final = Path(__file__).with_name("compspec.json")
+# The files of a comparison
+OF_COMPARISON: Final = (
+    "participants.tsv with the columns and outcomes of your people, a row each, or results of "
+    "GIFT.  For outcomes of images also one 4-D image per person and the public maps.  Your "
+    "site-policy.toml, if you have one.  No two files of the same name."
+)
 # First in the form and without a group, because the application shows groups closed
 ASKED_FIRST: Final = ("epsilon", "delta", "n_components", "n_sites")
 
@@ -73,6 +79,7 @@ def compspec_document(
         output["summary"]["items"] |= _labels(MAPS_SUMMARY)
         output["components"] |= {"label": "Global components", "items": _labels(COMPONENT)}
     elif "formula" in asked_first:
+        fixed["data"]["description"] = OF_COMPARISON
         output["components"] |= {"label": "Global effects", "items": _labels(EFFECT_ROWS)}
     return document
 

@@ -26,6 +26,12 @@ from cape.settings.option import Value, choices
 NOT_IN_COINSTAC: Final = ("bids_filter", "bids_exclude", "aggregation", "min_survivors")
 # Settings for images, which computations of matrices never read.
 OF_IMAGES: Final = ("space", "smoothing_fwhm", "resample")
+# Settings of time series, and one of forecasts of maps: few tables need them.
+OF_SERIES: Final = (
+    "tr", "min_timepoints", "high_pass", "confound_strategy", "accept_low_quality",
+)  # fmt: skip
+# Settings of files of one person, which computations of records seldom read.
+OF_MATRICES: Final = ("image_shape", "orientation")
 
 
 def shown_if(config: type[Config]) -> dict[str, tuple[str, Value] | None]:
@@ -38,6 +44,13 @@ def shown_if(config: type[Config]) -> dict[str, tuple[str, Value] | None]:
     # A setting that is for experts in most computations is so in all.
     both = (*dataclasses.fields(Config), *dataclasses.fields(config))
     rare = {field.name for field in both if field.metadata["expert"]}
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    if defaults["detrend"] == "none":
+        rare |= {*OF_SERIES}
+    if choices(typing.get_type_hints(config)["feature_space"]) == ("matrix",):
+        rare |= {*OF_MATRICES}
+    if not defaults["private"]:
+        rare |= {"accept_low_quality"}  # without noise there is no forecast
     if config.SHOWN:
         rare = parents.keys() - {*config.SHOWN}
 

@@ -25,7 +25,7 @@ SERVER = "app/config/config_fed_server.json"
 # The three files by name; `_documents` adds the run and its sites.
 _TEMPLATE = Path(__file__).parent / "job.json"
 # Names that FLARE's provisioning gives to sites
-SITE_NAME = re.compile(r"(?!server$)[A-Za-z0-9_-]+")
+SITE_NAME = re.compile(r"(?!server$)[A-Za-z0-9_][A-Za-z0-9_-]{,63}")
 # Placeholders that FLARE replaces in the texts of a job.
 FILLED = ("{", "}", "$")
 
@@ -59,7 +59,8 @@ def write_job(folder: Path, plan: JobPlan) -> None:
             raise ConfigError("E312", problem=problem, do="leave out braces, $ and a first @.")
     if strange := [name for name in config.expected_names if not SITE_NAME.fullmatch(name)]:
         problem = f"FLARE has no site called {', '.join(map(repr, strange))}"
-        do = "in its names stand letters of ASCII, digits, - and _; server is its own."
+        do = "its names are 1 to 64 letters of ASCII, digits, - and _, with no - first; server "
+        do += "is its own."
         raise ConfigError("E312", problem=problem, do=do)
     _check_least(plan.least, config)
     if folder.is_dir() and any(folder.iterdir()):

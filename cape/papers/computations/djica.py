@@ -49,7 +49,7 @@ class DjicaConfig(OpenConfig):
     """Settings of djica."""
 
     n_local: int = option(100, low=2, high=1447)
-    batch: Literal["full", "block"] = option("full")
+    batch: Literal["full", "block"] = option("full", expert=True)
     block: int = option(0, low=0, high=10**6, expert=True)
     n_rounds: int = option(400, low=1, high=9000)
     learning_rate: float = option(0.0, low=0.0, high=2.0, expert=True)

@@ -55,7 +55,7 @@ class DpDjicaConfig(OpenConfig):
     pca_epsilon: float = option(1.0, low=1e-3, high=1e6)
     round_epsilon: float = option(1.0, low=1e-3, high=1e6)
     norm_clip: float = option(2.0, low=0.1, high=1e3, expert=True)
-    n_rounds: int = option(60, low=1, high=2000)
+    n_rounds: int = option(60, low=1, high=2000, expert=True)
     learning_rate: float = option(0.5, low=1e-4, high=2.0, expert=True)
 
     def check(self) -> None:

@@ -56,11 +56,11 @@ PAPER_EFFORT: dict[tuple[str, object], float] = {
 class PaperDjicaConfig(CapeDjicaConfig):
     """Settings of paperdjica."""
 
-    pca: Literal["projector", "covariance"] = option("covariance")
+    pca: Literal["projector", "covariance"] = option("covariance", expert=True)
     covariance_clip: float = option(
         0.3, low=1e-3, high=1.0, when=("pca", "covariance"), expert=True
     )
-    whitening: Literal["log-euclidean", "eigen"] = option("eigen")
+    whitening: Literal["log-euclidean", "eigen"] = option("eigen", expert=True)
     prewhiten: Literal["ar1", "none"] = option("none", expert=True)
     solver: Literal["quasi-newton", "infomax"] = option("infomax")
     clip: Literal["subject", "time_point"] = option(
@@ -69,7 +69,7 @@ class PaperDjicaConfig(CapeDjicaConfig):
     subject_clip: float = option(SUBJECT_BOUND, low=0.01, high=1000.0, when=("clip", "subject"))
     gradient_clip: float = option(GRADIENT_BOUND, low=0.01, high=1e6, when=("clip", "time_point"))
     bias_clip: float = option(BIAS_BOUND, low=0.01, high=1e6, when=("clip", "time_point"))
-    learning_rate: float = option(0.5, low=1e-4, high=2.0, when=("solver", "infomax"))
+    learning_rate: float = option(0.5, low=1e-4, high=2.0, when=("solver", "infomax"), expert=True)
 
     def check(self) -> None:
         CapeDjicaConfig.check(self)

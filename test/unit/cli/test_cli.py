@@ -646,6 +646,17 @@ def test_budget_names_the_key_of_a_policy_that_every_site_must_raise(
     assert ("max_sites=20, the run has 21" in capsys.readouterr().out) == (sites == "21")
 
 
+def test_the_number_of_sites_of_set_counts_before_that_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was refused as if another site were missing."""
+    file = tmp_path / "settings.toml"
+    file.write_text("n_sites = 3\nepsilon = 2.0\n")
+    words = ["budget", "--settings", str(file), "--subjects", "1200", "--set", "n_sites=4"]
+    assert cli.main(words) == 0
+    assert "1200 subjects at 4 sites" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("more", "text"),
     [

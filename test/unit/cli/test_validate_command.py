@@ -225,3 +225,24 @@ def test_maps_that_a_run_would_need_are_named_by_their_digest(tmp_path, capsys) 
     main(["validate", str(data), *said])
     digest = helper.templated().digest
     assert f'site-policy.toml has public_maps = ["{digest}"]' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", ['public_counts = ["dx"]', 'ledger_file = "none"'])
+def test_a_policy_beside_the_data_is_said_to_forbid_only(tmp_path, capsys, line) -> None:
+    """Counts that the file allows were refused as if it were not there."""
+    folder = shutil.copytree(
+        Path(__file__).parents[3] / "compspecs/capecontrast/test/input/local0/simulatorRun",
+        tmp_path / "local0",
+    )
+    policy = folder / "site-policy.toml"
+    policy.write_text(line + "\n")
+    (tmp_path / "settings.toml").write_text(
+        'computation = "capecontrast"\nvariables = "dx control/patient"\nformula = "dx"\n'
+        'outcomes = "hippocampus 2500:5500"\npublic = "dx"\nn_sites = 3\nepsilon = 4\ndelta = 1e-5'
+    )
+    assert main(["validate", str(folder), "--fast"]) != 0
+    said = capsys.readouterr()
+    assert "give it with --policy" in " ".join((said.out + said.err).split())
+    main(["validate", str(folder), "--policy", str(policy), "--fast"])
+    said = capsys.readouterr()
+    assert "give it with --policy" not in " ".join((said.out + said.err).split())

@@ -320,3 +320,9 @@ def test_without_noise_a_matrix_gets_the_model_that_fits_and_is_told() -> None:
     named = consortium.run(private=False, settings=settings, computation="capedjica")
     assert named.outcome.computation == "capedjica"
     assert named.map_correlation < result.map_correlation
+
+
+def test_two_sites_are_planned_as_they_run() -> None:
+    """`compare_groups` ran two tables whose plan was refused."""
+    plan = cape.budget(subjects=800, sites=2, epsilon=4.0, computation="capecontrast", outcomes=1)
+    assert (plan.n_sites, plan.refusal) == (2, "")

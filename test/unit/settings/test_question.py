@@ -98,6 +98,18 @@ BAD = [
     ("among", "sex F", 'set public = "dx, sex"'),
     ("among", "dx SZ", "leave it out of formula"),
     ("among", "dx foo", "levels control/SZ/BD"),
+    ("outcomes", "a 1:2; b 1:2", "separate with commas"),
+    ("outcomes", "a: 1:2", "write a 1:2"),
+    ("outcomes", "a=1:2", "write a 1:2"),
+    ("outcomes", "a 2,5:5,5", r"write 2\.5"),
+    ("outcomes", "a 2:5,5", r"write 5\.5"),
+    ("variables", "dx a/b; sex F/M", "separate with commas"),
+    ("variables", "dx=a/b", "write dx a/b"),
+    ("variables", "age 18,5:90", r"write 18\.5"),
+    ("public", "dx; sex", "separate with commas"),
+    ("ask", "dx; age", "separate with commas"),
+    ("formula", "dx; age", r"separate with \+"),
+    ("among", "dx: SZ", "write dx SZ"),
     ("change", "ses-1", "two sessions"),
     ("change", "1, ses-1", "two sessions"),
     ("test", "pattern", "one outcome has no pattern"),
@@ -242,7 +254,12 @@ def test_networks_have_names_and_domains() -> None:
     assert names == ["default mode - visual", "visual"]
     assert not question.of_tables
     assert asked(outcomes="fnc", networks="a,b", outcomes_from="gift").of_tables
-    for wrong, way in [("a (x), b", "domain of b"), ("a (x)", "two maps"), ("a, A", "name a once")]:
+    for wrong, way in [
+        ("a (x), b", "domain of b"),
+        ("a (x)", "two maps"),
+        ("a, A", "name a once"),
+        ("a; b, c", "commas"),
+    ]:
         with pytest.raises(ConfigError, match=way):
             asked(outcomes="domains", networks=wrong)
     with pytest.raises(ConfigError, match="outcomes = domains"):

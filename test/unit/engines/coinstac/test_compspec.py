@@ -245,9 +245,17 @@ def shown(inputs: dict[str, Any], **chosen: object) -> set[str]:
 def test_a_form_shows_what_everybody_decides_and_more_when_asked(name: str) -> None:
     """Twenty-nine inputs stood at defaults, and nobody knew which of them mattered."""
     inputs = compspec.compspec_of(name)["computation"]["input"]
-    ours = ("capegica", "capedjica", "capedualreg", "capecontrast")
-    assert len(shown(inputs)) <= (15 if name in ours else 22)
+    assert len(shown(inputs)) <= 15
     assert len(shown(inputs, expert=True)) > 25
+
+
+def test_inputs_say_what_they_are_for() -> None:
+    """The form of a comparison asked for images, and spoke of maps."""
+    inputs = compspec.compspec_of("capecontrast")["computation"]["input"]
+    assert "participants.tsv" in inputs["data"]["description"]
+    assert "maps" not in inputs["accept_low_quality"]["label"]
+    for name in ("accept_low_quality", "orientation"):
+        assert inputs[name]["description"] != inputs[name]["label"], name
 
 
 def test_a_comparison_shows_twelve_inputs() -> None:
