@@ -98,7 +98,7 @@ def test_a_planted_difference_between_images_is_found_by_maps_that_are_named(
     assert int(np.argmin(estimates)) == 0
     assert estimates[0] < -0.08
     (refusal,) = refused_by_policies(study, settings, maps)
-    assert refusal.endswith("of its own: CAPE-E168 the counts of dx are not in public_counts")
+    assert "of its own: CAPE-E168 the counts of dx are not in public_counts; CAPE-E260" in refusal
     own = sorted(study.glob("*/"))[0] / "site-policy.toml"
     own.write_text('public_counts = ["dx"]\n')
     by_own, others = refused_by_policies(study, settings, maps)
