@@ -27,7 +27,7 @@ from cape.privacy.spending import Spending, sum_up
 from cape.report import files, rebuild
 from cape.report.private_folder import PEOPLE_TABLE, SUBJECT_TABLE
 from cape.site.files import folder_lock, is_locked, write_atomically
-from cape.site.ledger_file import LEDGER_NAME, ListedPerson, read_ledger
+from cape.site.ledger_file import LEDGER_NAME, ListedPerson, key_of, read_ledger
 from cape.site.store import FileStore
 
 _NOTES: Final = ("site-error.txt", "site-notice.txt")
@@ -279,14 +279,6 @@ def _unlink(path: Path) -> None:
 # -- the ledger, which is only read --------------------------------------------------------------
 
 
-def _key(path: Path) -> bytes:
-    """Return the key of a ledger's names; empty if it is gone."""
-    try:
-        return bytes.fromhex(path.with_name(f"{path.name}.key").read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return b""
-
-
 def _digests(
     key: bytes, names: Collection[str], sites: Collection[str], datasets: Collection[str]
 ) -> frozenset[str]:
@@ -305,7 +297,7 @@ def _digests(
 def _charged(
     path: Path, spending: Spending, names: Collection[str], sites: Collection[str], dataset_id: str
 ) -> Charged:
-    key = _key(path)
+    key = key_of(path)
     # A run writes the policy's name of its data set; without one, names are under the empty name.
     datasets = {"", dataset_id, *(run.dataset for run in spending.runs)}
     digests = _digests(key, names, sites, datasets) if key else frozenset()
