@@ -40,11 +40,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         dataclasses.replace(summary.checks[0], text=f"0.01 of {label}_bold.nii.gz")
         for label in LABELS
     )
+    asked = {"variables": "dx control/SZ", "formula": "dx", "outcomes": "volume 1:9"}
     one = dataclasses.replace(
         example.site_outcome(made, LABELS),
+        settings={**made.settings, **asked, "public": "dx"},
         people=lambda: Table(
-            name="people", title="", note="", header=("subject", "asked", "volume"),
-            rows=tuple((label, "yes", 4.5) for label in LABELS),
+            name="people", title="", note="", header=("subject", "asked", "dx", "volume"),
+            rows=tuple((label, "yes", "SZ", 4.5) for label in LABELS),
         ),
     )  # fmt: skip
     results = tmp_path / "results"
