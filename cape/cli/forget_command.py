@@ -95,8 +95,9 @@ def _still_listed(folder: Path, label: str) -> Iterator[str]:
 
 def _lines(traces: Traces, listed: list[str], looked: list[str], *, yes: bool) -> Iterator[str]:
     n = len(traces.removals)
-    if not (traces.is_known or listed):
-        yield f"NOBODY of this name ({traces.label}) in {', '.join(looked) or 'any place named'}"
+    untold = any(each.lacks for each in traces.charged)
+    if looked and not (traces.is_known or listed or untold):
+        yield f"NOBODY of this name ({traces.label}) in {', '.join(looked)}"
     yield f"{'Deleted' if yes else 'To delete'} ({traces.label}): {n} place{'s' * (n != 1)}"
     yield from (f"  {each.path}: {each.what}" for each in traces.removals)
     if traces.alike:

@@ -266,3 +266,5 @@ def test_a_person_is_found_without_the_policy_and_nobody_is_called_nobody(
     nothing = told("01")
     assert "looked at: nothing" in nothing
     assert "No ledger was named" in nothing
+    # Nobody is called nobody where nothing was looked at, or names cannot be compared.
+    assert "NOBODY" not in nothing + told("77", *file)
