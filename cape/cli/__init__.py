@@ -106,6 +106,10 @@ def _typed(err: BaseException, words: Sequence[str]) -> str:
     """Return the option for the setting named by an error; empty if there is none."""
     name = str(err.fields.get("setting", "")) if isinstance(err, ConfigError) else ""
     command = next((COMMANDS[word] for word in words if word in COMMANDS), None)
+    takes_any = command is not None and "set_values" in inspect.signature(command).parameters
+    of_noise = getattr(err, "code", "") == "CAPE-E150" and "accept_low_quality" in str(err)
+    if takes_any and of_noise:
+        return "--set accept_low_quality=true"
     if not name.isidentifier() or command is None:
         return ""
     if getattr(err, "code", "") == "CAPE-E010":

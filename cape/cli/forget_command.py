@@ -58,8 +58,11 @@ def forget_command(
         ledgers=() if ledger is None else (ledger,),
         dataset_id=own_policy.dataset_id,
     )
+    looked = [str(path) for path in (*(folders or ()), store, ledger) if path and path.exists()]
     if not folders and not as_json:
-        say("No folder of results was named: only the store and the ledger are looked at.")
+        say(f"No folder of results was named; looked at: {', '.join(looked) or 'nothing'}.")
+        if ledger is None or not ledger.exists():
+            say(f"No ledger {'was named' if ledger is None else ledger}: --file or --policy.")
     listed = [] if data is None else list(_still_listed(data, traces.label))
     if yes:
         traces.remove()
@@ -75,7 +78,7 @@ def forget_command(
         "alike": traces.alike,
         "still_listed": listed,
     }
-    result(fields, *_lines(traces, listed, yes=yes), as_json=as_json)
+    result(fields, *_lines(traces, listed, looked, yes=yes), as_json=as_json)
 
 
 def _still_listed(folder: Path, label: str) -> Iterator[str]:
@@ -90,8 +93,11 @@ def _still_listed(folder: Path, label: str) -> Iterator[str]:
                 yield f"{each.people.folder}: {n} run{'s' * (n != 1)}"
 
 
-def _lines(traces: Traces, listed: list[str], *, yes: bool) -> Iterator[str]:
+def _lines(traces: Traces, listed: list[str], looked: list[str], *, yes: bool) -> Iterator[str]:
     n = len(traces.removals)
+    untold = any(each.lacks for each in traces.charged)
+    if looked and not (traces.is_known or listed or untold):
+        yield f"NOBODY of this name ({traces.label}) in {', '.join(looked)}"
     yield f"{'Deleted' if yes else 'To delete'} ({traces.label}): {n} place{'s' * (n != 1)}"
     yield from (f"  {each.path}: {each.what}" for each in traces.removals)
     if traces.alike:
@@ -111,8 +117,9 @@ def _ledger_lines(charged: Charged) -> Iterator[str]:
     from cape.privacy.accounting import display_epsilon
     from cape.site.ledger_texts import SHOWN_DIGITS, mu_text
 
-    # Without a site's id names cannot be compared: never say that nobody is there.
-    spent = f"{charged.path}: {charged.runs} runs, none recognised as this person's"
+    spent = f"{charged.path}: {charged.runs} runs, none of this person by name"
+    if charged.lacks:  # names cannot be compared: never say that nobody is there
+        spent = f"{charged.path}: {charged.runs} runs; whose cannot be told without {charged.lacks}"
     if charged.delta is not None:
         epsilon = display_epsilon(charged.cost.epsilon(charged.delta))
         spent = f"{charged.path}: spent in {charged.listed} of {charged.runs} runs: "

@@ -289,6 +289,22 @@ def _unanswered(opened: Opened) -> Iterator[dict[str, Any]]:
         }
 
 
+def _of_people(fields: dict[str, Any]) -> Iterator[str]:
+    """Yield what all runs spent on the people of a run, and what is left."""
+    from cape.privacy.accounting import display_epsilon
+
+    yield (
+        f"  all runs on these people: epsilon {display_epsilon(fields['all_epsilon'])} "
+        f"at delta {fields['all_delta']:g}"
+    )
+    if fields["left_epsilon"] is not None:
+        later = f", {display_epsilon(fields['left_epsilon_when_ended'])} once all have ended"
+        yield (
+            f"  left for these people: epsilon {display_epsilon(fields['left_epsilon'])}"
+            + (later if fields["left_epsilon"] != fields["left_epsilon_when_ended"] else "")
+        )
+
+
 def _lines(
     opened: Opened, runs: list[dict[str, Any]], unanswered: list[dict[str, Any]]
 ) -> Iterator[str]:
@@ -311,6 +327,7 @@ def _lines(
         yield "Limit of all runs on the same people:"
         yield f"  {promise_text(pair)}"
     yield f"{len(runs)} run{'s' * (len(runs) != 1)} in {path}"
+    people: dict[tuple[str, ...], list[str]] = {}
     for run, fields in zip(opened.spending.runs, runs, strict=True):
         state = state_text(run, opened.file.clock)
         by_whom = f" by {printable(run.by)}: {printable(run.why)}" if run.state == "closed" else ""
@@ -327,19 +344,17 @@ def _lines(
             f"  charged {mu_text(run.cost)} (epsilon {display_epsilon(fields['epsilon'])}) in "
             f"{len(run.charges)} release{'s' * (len(run.charges) != 1)}"
         )
-        yield (
-            f"  all runs on these people: epsilon {display_epsilon(fields['all_epsilon'])} "
-            f"at delta {fields['all_delta']:g}"
-        )
-        if fields["left_epsilon"] is not None:
-            later = f", {display_epsilon(fields['left_epsilon_when_ended'])} once all have ended"
-            yield (
-                f"  left for these people: epsilon {display_epsilon(fields['left_epsilon'])}"
-                + (later if fields["left_epsilon"] != fields["left_epsilon_when_ended"] else "")
-            )
-        if run.state == "held":
+        people.setdefault(tuple(_of_people(fields)), []).append(short)
+        # A sum that was rounded up may leave less than can be seen.
+        if run.state == "held" and fields["held_mu"] is not None and fields["held_mu"] < 1e-6:
+            yield "  holds nothing more: it need not be closed"
+        elif run.state == "held":
             yield f"  holds {mu_text(run.held - run.cost)} more; does it not go on?  Type:"
             yield f"  {command('close', short, path)}"
+    for lines, of in people.items():
+        yield ""
+        yield from (("On the people of " + ", ".join(of) + ":",) if len(people) > 1 else ())
+        yield from lines
     for one in unanswered:
         full = 0 < one["most"] <= one["count"]
         yield ""

@@ -190,7 +190,7 @@ def _print_weight(plan: PlannedRun) -> None:
 def _print_refusals(plan: PlannedRun | PlannedComparison) -> None:
     if plan.refusal:
         code = plan.refusal.partition(" ")[0]
-        say(f"A run is refused with {code}, unless its settings say accept_low_quality = true.")
+        say(f"A run is refused with {code}, without --set accept_low_quality=true.")
     if plan.sites_refuse:
         text = f"sites without a policy of their own would refuse the run: {plan.sites_refuse}"
         say(f"Site policies  {text} (cape policy)", style="yellow")

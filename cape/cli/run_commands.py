@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,7 @@ def simulate_command(
         warn_no_settings(directory, as_json=as_json)
     for who in () if policy_file else refused_by_policies(directory, overrides, maps):
         warn(f"a real run would be refused by {who} (cape policy)", as_json=as_json)
+    policy = None if policy_file is None else _policy_of(policy_file)
     begin = functools.partial(
         simulate_folder,
         out=out,
@@ -129,7 +131,7 @@ def simulate_command(
         settings=overrides,
         seed=seed,
         drops=drop or (),
-        policy=None if policy_file is None else _policy_of(policy_file),
+        policy=policy,
         image=image,
         memory=memory,
         maps=maps,
@@ -137,7 +139,7 @@ def simulate_command(
         replace=replace,
         all_pages=pages == "all",
     )
-    _follow(begin, directory, show=show, as_json=as_json, quiet=quiet)
+    _follow(begin, directory, policy, show=show, as_json=as_json, quiet=quiet)
 
 
 def _policy_of(path: Path) -> SitePolicy:
@@ -158,19 +160,49 @@ def rerun_command(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Repeat a finished simulation from its own files, with new noise if it had noise."""
+    """Repeat a finished simulation from its own files; new noise, if any, is charged again."""
     from cape.python.api import rerun
+    from cape.simulation.run_loop import read_setup
 
+    policy = read_setup(finished).policy
+    if ledger := _ledger_of(policy):
+        warn(f"the ledger {ledger} charges this run again", as_json=as_json)
     begin = functools.partial(rerun, out=out)
-    _follow(begin, finished, show=show, as_json=as_json, quiet=quiet)
+    _follow(begin, finished, policy, show=show, as_json=as_json, quiet=quiet)
+
+
+def _ledger_of(policy: SitePolicy | None) -> Path | None:
+    from cape.site.policy import NO_LEDGER
+
+    if policy is None or policy.ledger_file in ("", NO_LEDGER):
+        return None
+    return Path(policy.ledger_file)
+
+
+def _charged_by(ledger: Path | None) -> dict[str, float]:
+    """Return what each run of a ledger charged, as epsilon; that of a site for each site."""
+    from cape.site.ledger_file import read_ledger
+
+    if ledger is None or not ledger.is_file():
+        return {}
+    runs = [run for run in read_ledger(ledger).runs if run.charges]
+    return {run.run: math.inf if (e := run.cost.epsilon(run.delta)) is None else e for run in runs}
 
 
 def _follow(
-    begin: Callable[..., Path], folder: Path, *, show: bool, as_json: bool, quiet: bool
+    begin: Callable[..., Path],
+    folder: Path,
+    policy: SitePolicy | None,
+    *,
+    show: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Start a run, show its progress, and print its results."""
     from cape.cli.ending import print_results
 
+    ledger = _ledger_of(policy)
+    before = _charged_by(ledger)
     try:
         with RunProgress(as_json=as_json, quiet=quiet) as progress:
             results = begin(folder, on_progress=progress, on_subject=progress.subject)
@@ -178,7 +210,14 @@ def _follow(
         from cape.simulation.run_loop import was_stopped
 
         if was_stopped(err):
-            warn("the run was stopped; the same command starts it again", as_json=as_json)
+            text = "the run was stopped; the same command starts it again"
+            now = _charged_by(ledger)
+            if spent := max((now[run] for run in now.keys() - before.keys()), default=0.0):
+                from cape.privacy.accounting import display_epsilon
+
+                text += f". Epsilon {display_epsilon(spent)} was charged and stays (cape ledger "
+                text += f"--file {shlex.quote(str(ledger))}); starting again charges anew"
+            warn(text, as_json=as_json)
         raise
     print_results(results, as_json=as_json, quiet=quiet, show=show)
 

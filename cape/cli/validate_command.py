@@ -23,6 +23,7 @@ from cape.cli.common import (
     table,
     warn_no_settings,
 )
+from cape.cli.ledger_commands import ledger_and_policy
 from cape.cli.progress import SiteProgress
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 SEVERITY_STYLES = {"E": "bold red", "X": "yellow", "W": ""}
 VERDICTS = {True: "ok", False: "counts as zeros"}
 SUBJECT_COLUMNS = ("subject", "runs", "T", "TR s", "grid", "coverage", "NaN", "rank", "verdict")
-REFUSED = ("CAPE-E153", "CAPE-E154", "CAPE-E260")
+REFUSED = ("CAPE-E153", "CAPE-E154", "CAPE-E236", "CAPE-E260")
 # --fast must not be taken for the whole check.
 NOT_LOOKED_AT = (
     "Only headers and tables were read. Without --fast, as in a run, these are found too: NaN, "
@@ -109,6 +110,7 @@ def validate_command(
             on_progress=on_progress,
             headers_only=fast,
             maps=maps,
+            ledger=ledger_and_policy(None, policy)[0],
         )
     if out is not None:
         _write_table(checked, out)

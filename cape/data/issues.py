@@ -29,7 +29,7 @@ LEAST_OF_A_SITE: Final = 3
 MAX_PLACES: Final = 3
 
 _RESAVE = (
-    "save it again as comma-separated (.csv) or tab-separated (.tsv) UTF-8 text: a header, "
+    "save it again under its name as UTF-8 text, commas in a .csv, tabs in a .tsv: a header, "
     "a decimal point, equal rows"
 )
 _LEAVE_OUT = "correct column 'tr' of the manifest, or leave the subject out"
@@ -187,7 +187,7 @@ class IssueCode(Enum):
     TABLE_TOO_LARGE = (38, "E", "A table is too large to be one", "at most {most} bytes", "use fMRIPrep's own file, or fewer columns")
     TABLE_EMPTY = (38, "E", "A table is empty", "a header and rows", _RESAVE)
     TABLE_LINE = (38, "E", "A line of a table cannot be read", "", _RESAVE)
-    TABLE_SEPARATOR = (38, "E", "A table is separated by another character than its name says", "{separator} between cells", _RESAVE)
+    TABLE_SEPARATOR = (38, "E", "A table is separated by another character than its name says", "{separator} between cells", "save it again with {separator} between cells, under the same name")
     TABLE_RAGGED = (38, "E", "Rows of a table have another number of cells than its header", "{n_cells} cells", _RESAVE)
     TABLE_NO_HEADER = (38, "E", "A table has no header", "a first line with the names of the columns", "add a first line with the names of the columns")
     TABLE_CELL = (38, "E", "A cell of a table is not a number", "numbers with a decimal point", _RESAVE)

@@ -54,8 +54,8 @@ def board_facts(
         problem = f"{what} promises nothing to a participant"
         raise ConfigError("E016", problem=problem, do="use settings of a run with privacy.")
     if not owner.has_budget:
-        do = "the form states it; write epsilon and delta into the settings."
-        raise ConfigError("E013", setting="epsilon", do=do)
+        do = f"the form states it; write {' and '.join(owner.unset)} into the settings."
+        raise ConfigError("E013", setting=owner.unset[0], do=do)
     if not 0 <= config.colluders(n_sites) < n_sites:
         problem = f"{config.colluders(n_sites)} of {n_sites} sites would collude"
         raise ConfigError("E152", problem=problem, do="correct assumed_colluders.")

@@ -42,7 +42,11 @@ class OwnerSettings:
 
     computation: Computation[Any]
     config: Config
-    has_budget: bool  # epsilon and delta were given, or none are needed
+    unset: tuple[str, ...] = ()  # of epsilon and delta, those that are needed and not given
+
+    @property
+    def has_budget(self) -> bool:
+        return not self.unset
 
 
 def proposed(settings: Mapping[str, object]) -> str:
@@ -79,8 +83,8 @@ def read_settings(path: Path | None, given: Mapping[str, object]) -> OwnerSettin
     values.pop("computation", None)
     # Data can be checked before the owner has decided on a budget.
     config = computation.config.from_input({**UNSET, **values})
-    has_budget = not config.private or {"epsilon", "delta"} <= set(values)
-    return OwnerSettings(computation=computation, config=config, has_budget=has_budget)
+    unset = tuple(name for name in UNSET if config.private and name not in values)
+    return OwnerSettings(computation=computation, config=config, unset=unset)
 
 
 def read_file(path: Path | None) -> dict[str, object]:

@@ -18,7 +18,7 @@ from cape.data.folders import sites_below, words_beside
 from cape.data.issues import Finding, Findings, IssueCode
 from cape.data.person_tables import lacking
 from cape.data.pipeline import Inspection, SiteData, inspect_site
-from cape.errors import CapeError, CapeWarning, ConfigError
+from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import OwnerSettings, read_settings, settings_beside
 from cape.planning.judge import joined_roster, judge_config
@@ -27,8 +27,11 @@ from cape.protocol.messages import SiteCard
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
 from cape.settings.resolved import resolve
+from cape.site.ledger_file import LifetimeLedger, LifetimeLedgerFile, ListedPerson, limits_of
+from cape.site.ledger_texts import waiting_text
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy, policies_below, tightened_beside
+from cape.site.site_data import listed_people
 
 # Called with (site, subjects done, subjects in all)
 OnSiteSubject = Callable[[str, int, int], None]
@@ -78,6 +81,14 @@ class FolderCheck:
         """Data of sites that take part in the handshake; a site that must stop is absent."""
         by_site = {check.site: check.inspection.accepted for check in self.sites}
         return {site: data for site, data in by_site.items() if data is not None}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Listed:
+    """Facts about a site's data that the ledger of all runs needs."""
+
+    people: list[ListedPerson]
+    contents: str
 
 
 def validate(
@@ -147,10 +158,12 @@ def check_folder(
     on_progress: OnSiteSubject | None = None,
     headers_only: bool = False,
     maps: Path | None = None,
+    ledger: Path | None = None,
 ) -> FolderCheck:
     """Check the data of one site or of every site; `given` names the files of one.
 
-    `maps`: folder or file of public maps, in place of those in the folders of sites.
+    `ledger`: that of all runs, which is only read.  `maps`: folder or file of public maps, in
+    place of those in the folders of sites.
     """
     owner.computation.bind(owner.config)  # ConfigError for a comparison that asks nothing
     sites = {} if given else sites_below(folder)
@@ -166,6 +179,7 @@ def check_folder(
             on_progress=on_progress,
             headers_only=headers_only,
             maps=maps,
+            ledger=ledger,
         )
         for name, base in folders.items()
     )
@@ -191,8 +205,9 @@ def check_site(
     on_progress: OnSiteSubject | None = None,
     headers_only: bool = False,
     maps: Path | None = None,
+    ledger: Path | None = None,
 ) -> SiteCheck:
-    """Return all findings of `join` for a site; `headers_only` skips the data, `maps` as above."""
+    """Return all findings of `join` for a site; `headers_only` skips the data, others as above."""
     began, hint = time.monotonic(), ""
     if policy == SitePolicy() and policies_below(base):
         hint = ONLY_FORBIDS
@@ -233,6 +248,9 @@ def check_site(
     if accepted is not None:
         with _noted(refused, "Add subjects, or lower min_subjects in the site's policy."):
             policy.check_size(site, accepted.n_subjects)
+    if accepted is not None and ledger is not None and owner.has_budget and owner.config.private:
+        with _noted(refused, "Ask for less, or ask the people at the site: cape ledger."):
+            _check_total(accepted, owner, policy, ledger, site)
     if owner.has_budget:
         # A run would end here; the files may show what the settings lack.
         here = 0 if accepted is None else accepted.space.n_features
@@ -248,6 +266,23 @@ def check_site(
         counts=counts,
         lacks=lacks,
     )
+
+
+def _check_total(
+    accepted: SiteData, owner: OwnerSettings, policy: SitePolicy, ledger: Path, site: str
+) -> None:
+    """Raise PrivacyBudgetError if the ledger of all runs has no room for this run now."""
+    file = LifetimeLedgerFile(path=ledger, site=site, limits=limits_of(policy))
+    people = listed_people(accepted, owner.config)
+    data = _Listed(people=people, contents=accepted.fingerprint)
+    all_runs = LifetimeLedger(file=file, dataset_id=policy.dataset_id, data=data)
+    promised = policy.simulation_seed < 0
+    decision = all_runs.foresee(owner.computation.name, owner.config, promised=promised)
+    if decision.word == "spent":
+        raise policy.over_total(site, asked=decision.plan, left=decision.left)
+    if decision.word == "wait":
+        detail = waiting_text(decision, file.clock, ledger)
+        raise PrivacyBudgetError("E236", site=site, detail=detail)
 
 
 def _uncounted(policy: SitePolicy, site: str, config: Config, hint: str) -> tuple[Finding, ...]:

@@ -72,6 +72,7 @@ class Decision:
     writes: bool = False
     yields: tuple[str, ...] = ()
     plan: Cost = FREE  # the requested cost
+    left: Cost = FREE  # of "spent": the largest plan that the limit allows yet
     waits_for: tuple[RunSpending, ...] = ()  # open runs that hold the room
     # How long a refusal counts for its owner: never if it depends on the owner's own open runs
     # alone, which reveals nothing; while open if it depends on the holds of others; else for good.
@@ -98,8 +99,10 @@ def join_with(
             largest_sum(beside, held | {name: charged[name] for name in without}), plan
         )
 
-    if not limits.allow(largest_sum(beside, charged), plan):
-        return Decision(word="spent", plan=plan, counts="for good")
+    spent = largest_sum(beside, charged)
+    if not limits.allow(spent, plan):
+        left = limits.remaining(spent)
+        return Decision(word="spent", plan=plan, left=left, counts="for good")
     open_runs = [other for other in runs.values() if other.state == "held"]
     displaced: list[str] = []
     for other in (None, *_by_loss(open_runs, clock)):

@@ -127,6 +127,14 @@ class LeftRightFigures:
     verdict: str  # {"brain", "unclear", "nothing"}
     mirrored: bool  # whether the two sides were averaged
 
+    @property
+    def z_text(self) -> str:
+        """Return z with one decimal, which never lies on the other side of a limit than z."""
+        text = f"{self.z:z.1f}"
+        return next(
+            (f"just below {limit}" for limit in (2, 4) if self.z < limit <= float(text)), text
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClaimFigures:
@@ -347,8 +355,8 @@ def _why(results: MapResults) -> str:
     if sides is None:
         return results.reason.rstrip(".")
     if sides.verdict == "unclear":
-        return f"the left-right test gives {sides.z:z.1f}, between noise (below 2) and networks (4)"
-    return f"the left-right test gives {sides.z:z.1f}, no more than smooth noise (below 2)"
+        return f"the left-right test gives {sides.z_text}, between noise (below 2) and networks (4)"
+    return f"the left-right test gives {sides.z_text}, no more than smooth noise (below 2)"
 
 
 def next_step(results: MapResults) -> str:

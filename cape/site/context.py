@@ -322,7 +322,7 @@ class SiteContext(_Party):
             self.refusal = REFUSALS[decision.word]
             raise PrivacyBudgetError(self.refusal, site=self.id)
         if decision.word == "spent":
-            raise self.policy.over_total(self.id)
+            raise self.policy.over_total(self.id, asked=decision.plan, left=decision.left)
         from cape.site.ledger_texts import waiting_text
 
         detail = waiting_text(decision, all_runs.file.clock, all_runs.file.path)

@@ -27,7 +27,7 @@ from cape.privacy.spending import Spending, sum_up
 from cape.report import files, rebuild
 from cape.report.private_folder import PEOPLE_TABLE, SUBJECT_TABLE
 from cape.site.files import folder_lock, is_locked, write_atomically
-from cape.site.ledger_file import LEDGER_NAME, ListedPerson, read_ledger
+from cape.site.ledger_file import LEDGER_NAME, ListedPerson, key_of, read_ledger
 from cape.site.store import FileStore
 
 _NOTES: Final = ("site-error.txt", "site-notice.txt")
@@ -68,6 +68,7 @@ class Charged:
     listed: int  # of these, the runs in which the person was recognised
     cost: Cost
     delta: float | None  # the smallest of these runs
+    lacks: str  # without which names cannot be compared; empty where they were
     open_runs: tuple[str, ...]  # nonces of those that may go on
 
 
@@ -76,6 +77,7 @@ class Traces:
     """All that a site keeps of one person in some folders."""
 
     label: str  # in normal form
+    is_known: bool  # whether anything here is of the person, not of a run of all
     removals: tuple[Removal, ...]
     stays: tuple[Stays, ...]
     charged: tuple[Charged, ...]
@@ -98,7 +100,7 @@ def traces_of(
     """Find what is kept of a person, below `folders`, in a store and in ledgers.
 
     `store` and `ledgers` are the site's own; others that lie below `folders` are found.
-    `dataset_id` is that of the site's policy, under which the ledger knows names.
+    `dataset_id` is that of the site's policy, beside those that the ledger names.
     """
     label = bare(person)
     below = [Path(at) for folder in folders for at, _, _ in os.walk(folder)]
@@ -114,7 +116,8 @@ def traces_of(
     paths = {*ledgers, *(at / LEDGER_NAME for at in homes)}
     spending = {path: read_ledger(path) for path in sorted(paths) if path.is_file()}
     states = {run.run: run.state for each in spending.values() for run in each.runs}
-    removals, stays = _of_runs(below, states)
+    of_runs, stays = _of_runs(below, states)
+    removals: list[Removal] = []
     for at in private:
         if is_locked(at.parent):
             stays.append(Stays(path=at, why=BUSY))
@@ -128,13 +131,14 @@ def traces_of(
     finished = (at / _OF_RUN for at in below if (at / _OF_RUN).is_file())
     sites = {str(files.read_json(path).get("site")) for path in finished}
     charged = [
-        _charged(path, each, _digests(path, own | {label, f"sub-{label}"}, sites, dataset_id))
+        _charged(path, each, own | {label, f"sub-{label}"}, sites, dataset_id)
         for path, each in spending.items()
     ]
     alike = {text for text in labels - own if likeness(bare(text)) == likeness(label)}
     return Traces(
         label=label,
-        removals=tuple(removals),
+        is_known=bool(own or removals or any(each.listed for each in charged)),
+        removals=(*of_runs, *removals),
         stays=tuple(stays),
         charged=tuple(charged),
         alike=tuple(sorted(alike)),
@@ -276,25 +280,28 @@ def _unlink(path: Path) -> None:
 
 
 def _digests(
-    path: Path, names: Collection[str], sites: Collection[str], dataset_id: str
+    key: bytes, names: Collection[str], sites: Collection[str], datasets: Collection[str]
 ) -> frozenset[str]:
-    """Return the digests of a person's names in a ledger; none without its key."""
-    try:
-        key = bytes.fromhex(path.with_name(f"{path.name}.key").read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return frozenset()
     spellings = tuple(text for name in names for text in (bare(name), likeness(bare(name))))
     return frozenset(
         digest
         for site in sites
+        for dataset in datasets
         for name in names
         for digest in ListedPerson(label=name, files=(), spellings=spellings)
-        .digests(key, site, dataset_id)
+        .digests(key, site, dataset)
         .split()
     )
 
 
-def _charged(path: Path, spending: Spending, digests: frozenset[str]) -> Charged:
+def _charged(
+    path: Path, spending: Spending, names: Collection[str], sites: Collection[str], dataset_id: str
+) -> Charged:
+    key = key_of(path)
+    # A run writes the policy's name of its data set; without one, names are under the empty name.
+    datasets = {"", dataset_id, *(run.dataset for run in spending.runs)}
+    digests = _digests(key, names, sites, datasets) if key else frozenset()
+    lacks = "" if sites else "the folder of a finished run of this site"
     listed = [
         run
         for run in spending.runs
@@ -307,4 +314,5 @@ def _charged(path: Path, spending: Spending, digests: frozenset[str]) -> Charged
         cost=sum_up(run.cost for run in listed),
         delta=min((run.delta for run in listed), default=None),
         open_runs=tuple(run.run for run in listed if run.state == "held"),
+        lacks=lacks if key else f"the key of the ledger, {path.name}.key",
     )

@@ -292,10 +292,30 @@ class LifetimeLedger:
         )
 
     def begin(self, nonce: str, computation: str, config: Config, *, promised: bool) -> Decision:
-        key, fingerprint = self.file.key()
+        run = self._run(nonce, computation, config, *self.file.key(), promised=promised)
+        return self.file.join(run, budget_cost(config))
+
+    def foresee(self, computation: str, config: Config, *, promised: bool) -> Decision:
+        """Return what `begin` would decide now; nothing is written."""
+        path = self.file.path
+        key, spending = key_of(path), read_ledger(path) if path.is_file() else Spending()
+        run = self._run("", computation, config, key, "", promised=promised)
+        plan = _planned(run, budget_cost(config))
+        return holds.join_with(spending, run, plan, self.file.limits, self.file.clock)
+
+    def _run(
+        self,
+        nonce: str,
+        computation: str,
+        config: Config,
+        key: bytes,
+        fingerprint: str,
+        *,
+        promised: bool,
+    ) -> RunSpending:
         context = (self.file.site, self.dataset_id)
         settings = hashlib.sha256(wire.dumps([computation, config.digest()]))
-        run = RunSpending(
+        return RunSpending(
             run=nonce,
             dataset=self.dataset_id or self.data.contents,
             people=frozenset(person.digests(key, *context) for person in self.data.people),
@@ -308,7 +328,6 @@ class LifetimeLedger:
             owner=self.owner,
             question=settings.hexdigest()[:DIGITS],
         )
-        return self.file.join(run, budget_cost(config))
 
     def hold(
         self, nonce: str, plan: Sequence[Event], *, promised: bool, name: str = ""
@@ -338,6 +357,14 @@ def budget_cost(config: Config) -> Cost:
 def limits_of(policy: SitePolicy) -> Limits:
     total = limit_of(policy.max_total)
     return Limits(total=total, steps=policy.total_steps, patience=policy.hold_days * DAY)
+
+
+def key_of(path: Path) -> bytes:
+    """Return the key of a ledger's names; empty if it is gone or was never made."""
+    try:
+        return bytes.fromhex(path.with_name(f"{path.name}.key").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return b""
 
 
 def read_ledger(path: Path) -> Spending:

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from cape.errors import ConfigError, DataError, FoundError, PrivacyBudgetError, own_words
 from cape.frozen import dataclass
-from cape.privacy.accounting import gdp_mu, right_guesses
+from cape.privacy.accounting import display_epsilon, gdp_mu, right_guesses
 from cape.privacy.cost import INFINITE, Cost
 from cape.privacy.ledger import Budget
 from cape.privacy.noise import NoiseSource, SecureNoise
@@ -267,16 +267,22 @@ class SitePolicy:
                 raise self._refused(site, "min_subjects", got="fewer")
             raise DataError("E153", site=site, detail=detail)
 
-    def over_total(self, site: str) -> PrivacyBudgetError:
-        return self._refused(site, "max_total", got="more, with earlier runs")
+    def over_total(self, site: str, *, asked: Cost, left: Cost) -> PrivacyBudgetError:
+        # For the site alone: what is left tells of other runs on its people.
+        delta = min(delta for _, delta in self.max_total)
+        of_asked, of_left = (display_epsilon(cost.epsilon(delta)) for cost in (asked, left))
+        told = f"this run asks epsilon {of_asked} at delta {delta:g}, left {of_left}"
+        return self._refused(site, "max_total", got="more, with earlier runs", told=told)
 
-    def _refused(self, site: str, name: str, *, got: object = None) -> PrivacyBudgetError:
+    def _refused(
+        self, site: str, name: str, *, got: object = None, told: str = ""
+    ) -> PrivacyBudgetError:
         # The refusing key stays private, because the owner could infer the site's concerns.  Limits
         # of the shipped policy are public, so the error names them.
         value = getattr(self, name)
         shipped = value == getattr(SitePolicy(), name)
         limit = " and ".join(map(pair_text, value)) if name in PAIR_KEYS else value
-        detail = f"{name} = {limit}" + ("" if got is None else f", the run has {got}")
+        detail = f"{name} = {limit}" + ("" if got is None else f", {told or f'the run has {got}'}")
         if (self.share_policy_numbers or shipped) and got is not None:
             facts = {"setting": name, "allowed": limit, "got": got}
             return PrivacyBudgetError("E260", site=site, detail=detail, **facts)

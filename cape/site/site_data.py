@@ -33,6 +33,26 @@ if TYPE_CHECKING:
     from cape.site.ledger_file import ListedPerson
 
 
+def listed_people(data: SiteData, config: Config) -> list[ListedPerson]:
+    """Return the people of a site as the ledger of all runs knows them."""
+    from cape.data.names import bare, likeness
+    from cape.site.ledger_file import ListedPerson
+
+    people, question = [], config.question
+    # Including people who failed: noisy sums depend on that, which costs their budget.
+    for label, digests in zip(data.listed, data.digests, strict=True):
+        # Without confounds: the owner chooses them, and could otherwise turn the same data into
+        # new people with a new budget.
+        files = tuple(digest.partition("+")[0] for digest in digests)
+        if question and question.of_tables:
+            # No digest of a row: it may be a single small number, which others share and which
+            # a reader of the ledger could guess.
+            files = ()
+        spellings = bare(label), likeness(bare(label))
+        people.append(ListedPerson(label=label, files=files, spellings=spellings))
+    return people
+
+
 class FileSource:
     """Files of a site, read when first needed; `listing` may pin their ``contents`` (E161).
 
@@ -199,22 +219,7 @@ class FileSource:
     @property
     def people(self) -> list[ListedPerson]:
         """Names and digests of files; never leave the site."""
-        from cape.data.names import bare, likeness
-        from cape.site.ledger_file import ListedPerson
-
-        people, data, question = [], self._data(), self.config.question
-        # Including people who failed: noisy sums depend on that, which costs their budget.
-        for label, digests in zip(data.listed, data.digests, strict=True):
-            # Without confounds: the owner chooses them, and could otherwise turn the same data into
-            # new people with a new budget.
-            files = tuple(digest.partition("+")[0] for digest in digests)
-            if question and question.of_tables:
-                # No digest of a row: it may be a single small number, which others share and which
-                # a reader of the ledger could guess.
-                files = ()
-            spellings = bare(label), likeness(bare(label))
-            people.append(ListedPerson(label=label, files=files, spellings=spellings))
-        return people
+        return listed_people(self._data(), self.config)
 
     @property
     def space(self) -> FeatureSpace:

@@ -210,6 +210,7 @@ def test_the_line_that_is_printed_mends_it(tmp_path, fault) -> None:
     assert findings.blocked
     text = " ".join(finding.private for finding in findings.listing())
     assert told in text
+    assert ".csv" not in text  # it proposed a participants.csv, which a site cannot use
     assert sum(finding.severity == "E" for finding in findings.listing()) == 1
     lines = re.findall(r"(?:variables|levels)\.\S+ = (?:\".*?\"|[\d.e-]+)", text)
     lines = [line for line in lines if "..." not in line]

@@ -162,6 +162,20 @@ def test_errors_are_json_lines_for_machines(
     assert last["detail"] == "sub-07"
 
 
+def test_a_run_of_noise_is_refused_with_what_to_type(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said "or set accept_low_quality", which is no option of a command line."""
+    for do in ("or set accept_low_quality.", "take 90 people, or accept_low_quality = true."):
+        simulator.error = ConfigError("E150", problem="mostly noise", do=do)
+        assert run(tmp_path) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert said.endswith("Type: --set accept_low_quality=true")
+    simulator.error = ConfigError("E150", problem="nobody", do="ask for another group.")
+    run(tmp_path)
+    assert "Type:" not in capsys.readouterr().err
+
+
 def test_no_budget_is_an_error_that_names_its_option(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

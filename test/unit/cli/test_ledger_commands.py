@@ -93,6 +93,25 @@ def test_nothing_is_cut_at_any_width(file, capsys, monkeypatch, columns) -> None
     assert said(capsys, str(file.path))[1] == said(capsys, "--file", str(file.path))[1]
 
 
+def test_a_run_that_spent_its_plan_need_not_be_closed_and_people_are_told_once(
+    file, capsys
+) -> None:
+    """ "Holds mu 0 more; does it not go on?" asked to close a run that frees nothing."""
+    entry = {"phase": "pca", "round": 2, "field": "total", "mu2": "3/4"}
+    assert file.charge(BEN, entry, cost(1)).word == "in"
+    _, text = said(capsys)
+    assert text.count("holds nothing more: it need not be closed") == 1
+    assert "holds mu 0 more" not in text
+    assert f"ledger close {BEN[:8]}" not in text
+    assert f"ledger close {NOBODY[:8]}" in text
+    assert text.count("all runs on these people") == 1
+    other = replace(spending.run("5c" * 16), people=frozenset({"e" * 32}), dataset="E")
+    file.join(other, cost(1))
+    _, text = said(capsys)
+    assert text.count("all runs on these people") == 2
+    assert f"On the people of {other.run[:8]}:" in text
+
+
 def test_a_run_is_closed_by_its_first_digits_with_a_name_and_a_reason(file, capsys) -> None:
     code, text = said(capsys, "close", "b7", "--why", "stopped")
     assert (code, "'b7' names 2 runs: b7712e04 (held), b7d01a99 (held)" in text) == (2, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -12,8 +13,11 @@ import cape
 from cape.cli import main
 from cape.errors import ConfigError
 from cape.lab.synthetic.consortium import Request, write_consortium
+from cape.site.ledger_file import LifetimeLedgerFile
 from support import consortium as helper
+from support import spending
 from support.defects import DEFECTS
+from support.ledger_model import cost
 
 PLANTED = {
     "empty": "CAPE-E107", "text_as_nii": "CAPE-E109", "truncated_gz": "CAPE-E110",
@@ -246,3 +250,29 @@ def test_a_policy_beside_the_data_is_said_to_forbid_only(tmp_path, capsys, line)
     main(["validate", str(folder), "--policy", str(policy), "--fast"])
     said = capsys.readouterr()
     assert "give it with --policy" not in " ".join((said.out + said.err).split())
+
+
+def test_a_site_is_not_ready_where_its_ledger_would_refuse(plan, tmp_path, capsys):
+    """It said READY, and the run was refused (E260) for what earlier runs had spent."""
+    policy, ledger = tmp_path / "site-policy.toml", tmp_path / "ledger.jsonl"
+    policy.write_text('ledger_file = "ledger.jsonl"\ndataset_id = "cohort"\n')
+    words = ["validate", str(plan / "local2"), "--policy", str(policy), "--fast", "--set"]
+    words += ["epsilon=4", "--set", "delta=1e-5", "--set", "accept_low_quality=true"]
+    assert "CAPE-E260" not in (main(words), capsys.readouterr().out)[1]
+    file = LifetimeLedgerFile(path=ledger, site="local2")
+    of_others = spending.run("0f" * 16, dataset="cohort", delta=1e-5)
+    file.join(of_others, cost(4))
+    file.hold(of_others.run, cost(4))
+    line = {"phase": "pca", "round": 1, "field": "total", "mu2": "39/10"}
+    assert file.charge(of_others.run, line, cost(4)).word == "in"
+    before = ledger.read_bytes()
+    assert main(words) == 3
+    said = capsys.readouterr().out
+    assert re.search(r"CAPE-E260 .*this run asks epsilon 4\S* at delta 1e-05, left 1\.\d+", said)
+    assert "NOT READY: 1 errors" in said
+    assert ledger.read_bytes() == before
+    # What another run holds and has not spent comes back.
+    assert main(["ledger", "close", "0f", "--why", "x", "--file", str(ledger)]) == 0
+    policy.write_text(policy.read_text() + "max_total = [[20, 1e-5]]\n")
+    capsys.readouterr()
+    assert "CAPE-E260" not in (main(words), capsys.readouterr().out)[1]

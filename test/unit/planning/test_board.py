@@ -110,7 +110,14 @@ def test_settings_that_promise_nothing_get_no_form(tmp_path: Path, capsys, words
     assert "--sites" in " ".join(re.sub("[│╭╰─╮╯]", " ", capsys.readouterr().err).split())
     path.write_text("n_sites = 4\n")
     assert main(["promise", "--settings", str(path)]) == 2
-    assert "CAPE-E013 setting 'epsilon' is required" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert "CAPE-E013 setting 'epsilon' is required" in said
+    assert "write epsilon and delta into" in said
+    # It asked for epsilon again.
+    assert main(["promise", "--settings", str(path), "--set", "epsilon=1"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "CAPE-E013 setting 'delta' is required" in said
+    assert "write delta into" in said
 
 
 def test_the_command_writes_what_it_prints_and_fills_in_who_runs_the_server(

@@ -44,6 +44,10 @@ def test_a_run_that_found_nothing_gives_the_reason_and_what_next_by_its_size():
 def test_a_test_that_is_not_clear_is_no_finding():
     said = sentence(spatial("unclear", "unclear", z=3.0))
     assert said.startswith("It is not clear whether these 15 maps are networks: ")
+    # Rounded, 3.97 was "4.0, between noise (below 2) and networks (4)".
+    assert "gives just below 4, between" in sentence(spatial("unclear", "unclear", z=3.97))
+    assert "gives just below 2, no" in sentence(spatial("nothing_found", "nothing", z=1.96))
+    assert "gives 2.0, between" in sentence(spatial("unclear", "unclear", z=2.01))
 
 
 def test_of_a_run_judged_by_time_courses_the_confirmed_components_are_counted():

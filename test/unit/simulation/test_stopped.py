@@ -19,6 +19,7 @@ import pytest
 from cape.cli import main
 from cape.errors import CapeError, StoppedError
 from cape.planning.consortium_folder import read_settings
+from cape.privacy.accounting import display_epsilon
 from cape.report.site_page import render_site as drawn
 from cape.simulation import run_loop
 from cape.simulation import simulate as module
@@ -227,6 +228,38 @@ def test_the_command_says_how_to_start_again_and_never_replaces_a_finished_run(
     owner = read_settings(kept, {})
     assert owner.config.settings() == json.loads(kept.read_text())["settings"]
     assert main([*line, "--replace"]) == 0
+
+
+def test_a_stopped_run_says_what_it_charged_and_that_a_new_start_is_charged_anew(
+    data, tmp_path, monkeypatch, capsys
+) -> None:
+    """It said only that the same command starts it again: half of a year's budget was gone."""
+    real = run_loop.progress_line
+    ledger, policy = tmp_path / "ledger.jsonl", tmp_path / "policy.toml"
+    policy.write_text('ledger_file = "ledger.jsonl"\nmax_total = []\nmax_run = []\n')
+
+    def stop(exchange, *rest):
+        line = real(exchange, *rest)
+        if any(run.charges for run in read_ledger(ledger).runs):
+            raise KeyboardInterrupt
+        return line
+
+    monkeypatch.setattr(run_loop, "progress_line", stop)
+    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    out = tmp_path / "out"
+    line = ["simulate", str(data), "--out", str(out), "--policy", str(policy), *given]
+    assert main(line) == 130
+    said = " ".join(capsys.readouterr().err.split())
+    runs = read_ledger(ledger).runs
+    spent = display_epsilon(max(run.cost.epsilon(run.delta) or 0.0 for run in runs))
+    assert f"Epsilon {spent} was charged and stays" in said
+    assert "starting again charges anew" in said
+    monkeypatch.setattr(run_loop, "progress_line", real)
+    assert main(line) == 0
+    capsys.readouterr()
+    assert main(["rerun", str(out), "--out", str(tmp_path / "again")]) == 0
+    assert "charges this run again" in capsys.readouterr().err
+    assert len(read_ledger(ledger).runs) == 3 * len(runs)
 
 
 def test_a_run_whose_data_were_moved_says_so_when_it_is_repeated(data, tmp_path, capsys) -> None:

@@ -44,7 +44,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asked = {"variables": "dx control/SZ", "formula": "dx", "outcomes": "volume 1:9"}
     one = dataclasses.replace(
         example.site_outcome(made, LABELS),
-        settings={**made.settings, **asked},
+        settings={**made.settings, **asked, "public": "dx"},
         people=lambda: Table(
             name="people", title="", note="", header=("subject", "asked", "dx", "volume"),
             rows=tuple((label, "yes", "SZ", 4.5) for label in LABELS),
@@ -237,3 +237,35 @@ def test_the_command_shows_first_and_deletes_when_told(site, capsys, monkeypatch
     (data / "sub-01_task-rest_bold.nii.gz").write_bytes(b"")
     assert main([*typed, "--data", str(site / "data")]) == 0
     assert "STILL LISTED for the next run" in capsys.readouterr().out
+
+
+def test_a_person_is_found_without_the_policy_and_nobody_is_called_nobody(
+    site, capsys, monkeypatch
+) -> None:
+    """Without the policy's dataset_id it said "none recognised" of a person of every run."""
+    monkeypatch.setenv("CAPE_CACHE", "none")
+    monkeypatch.delenv("CAPE_SITE_HOME", raising=False)
+    ledger = LifetimeLedgerFile(path=site / "other.jsonl", site="local0")
+    key, fingerprint = ledger.key()
+    people = frozenset({ListedPerson(label="sub-01", files=()).digests(key, "local0", "cohort-a")})
+    run = spending.run("2d" * 16, people=people, key=fingerprint, dataset="cohort-a")
+    ledger.join(run, cost(1))
+
+    def told(*words: str) -> str:
+        assert main(["forget", *words]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    file = ["--file", str(ledger.path)]
+    assert "spent in 1 of 1 runs" in told("01", str(site), *file)
+    assert "whose cannot be told without the folder of a finished run" in told("01", *file)
+    ledger.path.with_name("other.jsonl.key").unlink()
+    assert "cannot be told without the key of the ledger" in told("01", str(site), *file)
+    nobody = told("77", str(site))
+    assert f"NOBODY of this name (77) in {site}" in nobody
+    assert "1 of" not in nobody
+    assert "NOBODY" not in told("01", str(site))
+    nothing = told("01")
+    assert "looked at: nothing" in nothing
+    assert "No ledger was named" in nothing
+    # Nobody is called nobody where nothing was looked at, or names cannot be compared.
+    assert "NOBODY" not in nothing + told("77", *file)

@@ -12,6 +12,7 @@ import pytest
 
 from cape.errors import ConfigError, DataError, PrivacyBudgetError
 from cape.privacy.accounting import gdp_mu
+from cape.privacy.cost import FREE
 from cape.settings.config import Config
 from cape.settings.documents import not_default, toml_text, toml_value
 from cape.settings.own_words import as_tables
@@ -63,9 +64,14 @@ def test_a_plan_above_the_shipped_policy_is_refused_by_the_name_of_its_line(conf
 
 def test_the_total_of_all_runs_has_a_limit_without_a_file_that_says_so() -> None:
     assert SitePolicy().max_total == ((10.0, 1e-5),)
-    assert SitePolicy().over_total("B").code == "CAPE-E260"
+    told = SitePolicy().over_total(
+        "B", asked=limit_of([(4.0, 1e-5)]), left=limit_of([(0.25, 1e-5)])
+    )
+    assert (told.code, "0.25" in str(told)) == ("CAPE-E260", False)
+    assert "this run asks epsilon 4 at delta 1e-05, left 0.25" in told.detail.replace(".000", "")
     # Its own number is its own business.
-    assert SitePolicy(max_total=((3.0, 1e-5),)).over_total("B").code == "CAPE-E154"
+    own = SitePolicy(max_total=((3.0, 1e-5),))
+    assert own.over_total("B", asked=limit_of([(4.0, 1e-5)]), left=FREE).code == "CAPE-E154"
     without = SitePolicy.from_mapping({"ledger_file": "none"})
     assert (without.ledger_file, without.max_total) == (NO_LEDGER, ())
 
