@@ -28,8 +28,8 @@ hypothesis.settings.load_profile("fixed")
 
 DRAWN = (
     "test/golden/", "test/relations/test_map_page", "test/unit/report/", "test/unit/python/",
-    "test/unit/papers/test_account", "test/e2e/test_report", "test/e2e/test_surfaces",
-    "test/project/test_figures",
+    "test/unit/papers/test_account", "test/e2e/test_engine", "test/e2e/test_report",
+    "test/e2e/test_surfaces", "test/project/test_figures",
 )  # fmt: skip
 
 # Whole runs, from files to pages, and what takes longer than two seconds: `make test-long`.
