@@ -508,10 +508,11 @@ def test_a_site_that_refuses_at_round_5_ends_the_run_with_the_last_good_state(
     assert 0 < results["mu_unspent"] < results["mu"]
     assert results["mu_spent"] < results["mu"]
     assert results["epsilon_spent"] < results["epsilon"]
-    stored = np.load(engine.work / "remote/transfer/unmixing.npz")
+    with np.load(engine.work / "remote/transfer/unmixing.npz") as stored:
+        W = stored["W"]
     last_good = wire._decode_array(good["W"], np.dtype("<f8"), "W")
     # the solver's last good state, in final order and sign
-    assert sorted(np.abs(stored["W"]).sum(1)) == pytest.approx(sorted(np.abs(last_good).sum(1)))
+    assert sorted(np.abs(W).sum(1)) == pytest.approx(sorted(np.abs(last_good).sum(1)))
     privacy = json.loads((engine.work / "remote/transfer/privacy.json").read_text())
     assert "iterate" in json.dumps(privacy)
 
