@@ -162,7 +162,11 @@ def test_columns_of_other_names_or_order_are_refused_by_place(kind, columns, do,
     ("name", "save", "words"),
     [
         ("x.csv", {"delimiter": ","}, "add a first line with the names of the columns"),
-        ("x.csv", {"header": "a;b;c", "comments": "", "delimiter": ";"}, "comma-separated"),
+        (
+            "x.csv",
+            {"header": "a;b;c", "comments": "", "delimiter": ";"},
+            "with a comma between cells",
+        ),
         ("x.mat", None, r"lacks the variable X .Y .40, 3., Z .40, 3..; save it as save"),
     ],
 )

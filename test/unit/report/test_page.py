@@ -19,7 +19,7 @@ import cape.report
 from cape.protocol.messages import FeatureSpace
 from cape.report import brain, consortium_page, plots, privacy_json
 from cape.report import page as page_module
-from cape.report.results import MapFolder, read_folder
+from cape.report.results import LeftRightFigures, MapFolder, read_folder
 from support import report_example as example
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
@@ -188,7 +188,9 @@ def test_a_file_of_somebody_elses_has_no_name_on_the_page(tmp_path, monkeypatch)
 def test_a_difference_that_rounds_to_nothing_has_no_sign():
     environment = page_module._environment(markup=True)
     macro = environment.get_template("left_right.html.j2").module.left_right
-    sides = {"statistic": -0.004, "null": 0.33, "z": -0.04, "verdict": "nothing", "mirrored": False}
+    sides = LeftRightFigures(
+        statistic=-0.004, null=0.33, null_std=1.0, z=-0.04, verdict="nothing", mirrored=False
+    )
     said = macro(sides)
     assert "mirroring: 0.00 (1:" in said
     assert "0.33; z of the\n  difference 0.0 (" in said or "0.33; z of the difference 0.0 (" in said
