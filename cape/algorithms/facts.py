@@ -25,8 +25,8 @@ from cape.algorithms.population import (
 
 # [3] Prior sd of the skewness of all outcomes, and of the log of spread for a unit of g
 SKEW_PRIOR, SPREAD_PRIOR = 0.25, 0.6
-# Loss by curves: factor where site means are taken out and where they blur shapes; relative error
-GAIN, MODEL = (1.6, 2.5), 0.5
+# Loss by curves: factor of it, as noise of centres and scales blurs shapes; relative error
+GAIN, MODEL = 1.6, 0.6
 
 
 class Facts(Adjusted):
@@ -101,9 +101,11 @@ class Facts(Adjusted):
 
         Skewed outcomes lose more of their mean where people are more variable.
         """
+        if not self.plan.asks("skew"):  # of a pattern
+            return np.zeros((self.q, self.K)), np.zeros((self.q, self.K))
         (skewness, its), (spread, error) = self.skewness, self.spread
         size = math.sqrt(float((skewness**2).sum()))
-        unit = GAIN["sites" not in self._seen] * math.sqrt(self.K) * skewed_loss(c, self.K, size)
+        unit = GAIN * math.sqrt(self.K) * skewed_loss(c, self.K, size)
         mean = unit * np.outer(spread, skewness)
         spread2, skewness2 = spread[:, None] ** 2, skewness**2
         variance = unit**2 * (spread2 * its + skewness2 * error + error * its)

@@ -32,7 +32,7 @@ HALF_A: Final = (("where",), ("middle", "centre"), ("sites", "again"), ("contras
 # .. and of half B, with one outcome of known scale
 HALF_B: Final = (
     ("where", "middle", "centre"),
-    ("sites", "again", "effects", "skew"),
+    ("sites", "again", "effects"),
     ("contrast", "squares", "by_site"),
     ("kept",),
 )
@@ -51,7 +51,7 @@ SHARES: Final = {
     "again": (0.015, 0.015),  # taken from `centre`
     "balance": (0.10, 0.10),
     "effects": (0.08, 0.02),
-    "skew": (0.03, 0.03),
+    "skew": (0.05, 0.03),
     "squares": (0.04, 0.03),
     "by_site": (0.25, 0.25),
     "kept": (0.04, 0.03),
