@@ -241,7 +241,7 @@ def _squares(f: Facts, share: Array, observed: Array) -> tuple[Array, Array, Fla
 
 def answer_of(f: Facts) -> TermAnswer:
     public, K, q = f.public, f.K, f.q
-    (T, noise), along, J = f.T, f.direction, f.J
+    (T, noise), J = f.T, f.J
     share, lacking = public.people @ public.has / f.M, _lacking(f)
     share = np.where(lacking, 1.0, share)
     D, relative_D = _slope_of_d(f)

@@ -13,15 +13,7 @@ import numpy as np
 from cape.algorithms.adjusted import Adjusted
 from cape.algorithms.estimators import Array
 from cape.algorithms.looks import PAIR, PART, RAMPS, SKEW, Y, look_noise, moved
-from cape.algorithms.population import (
-    OUTSIDE,
-    REACH,
-    W,
-    radius,
-    skewed_loss,
-    uncentred,
-    weight,
-)
+from cape.algorithms.population import OUTSIDE, REACH, W, radius, skewed_loss, uncentred, weight
 
 # [3] Prior sd of the skewness of all outcomes, and of the log of spread for a unit of g
 SKEW_PRIOR, SPREAD_PRIOR = 0.25, 0.6
@@ -74,7 +66,11 @@ class Facts(Adjusted):
         D = max(D, 1e-6)
         noise = look_noise(self.public, self.sensitivity, self.plan.share("contrast"))
         c = radius(
-            noise * root / D, math.sqrt(self.square / self.M) / D, self.K, self.tail, self._unlike_at
+            noise * root / D,
+            math.sqrt(self.square / self.M) / D,
+            self.K,
+            self.tail,
+            self._unlike_at,
         )
         return max(c, min(self.reach, REACH)) * root
 
@@ -88,7 +84,7 @@ class Facts(Adjusted):
 
     @cached_property
     def spread(self) -> tuple[Array, float]:
-        """Log of the spread (q,) of outcomes for a unit of g, shrunk, and the variance of an entry."""
+        """Log of the spread (q,) of outcomes by g, shrunk, and the variance of an entry."""
         mean, noise = self.seen("skew")
         r, g, _ = self.people
         unit = np.linalg.pinv(r.T @ g / self.M) / (SKEW[1] * self.pool * OUTSIDE[self.K > 1])

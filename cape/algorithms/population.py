@@ -360,19 +360,17 @@ def _skewed(one: bool) -> tuple[Array, Array]:
     """
     z = normals(4000, 6)
     z = z[:, :1] if one else math.sqrt(0.6) * z[:, :1] + math.sqrt(0.4) * z[:, 1:]
-    skewness, losses = [], []
+    each: list[tuple[float, Array]] = []
     for s in TAILS:
         v = np.expm1(s * z) / s if s else z
         v = (v - v.mean(axis=0)) / (np.median(np.abs(np.diff(v, axis=0))) / (0.6745 * math.sqrt(2)))
         size = np.sqrt((v**2).mean(axis=1))
         along = v.mean(axis=1) / size
-        skewness.append(float(np.mean(along * asymmetry(size, 1 if one else 2))))
-        beyond = size > CUTS[:, None]
-        losses.append(np.mean(along * size * beyond, axis=1))
-    skewness, losses = np.array(skewness), np.array(losses)
-    losses = losses - losses[0]
+        skewness = float(np.mean(along * asymmetry(size, 1 if one else 2)))
+        each.append((skewness, np.mean(along * size * (size > CUTS[:, None]), axis=1)))
+    known, losses = (np.array(one) - one[0] for one in zip(*each, strict=True))
     # A nearer cut takes back less of it, but moves what is left from a mean to a median.
-    return skewness - skewness[0], np.maximum.accumulate(losses[:, ::-1], axis=1)[:, ::-1]
+    return known, np.maximum.accumulate(losses[:, ::-1], axis=1)[:, ::-1]
 
 
 def skewed_loss(c: float, K: int, skewness: float) -> float:
@@ -403,7 +401,11 @@ def z_cut(noise: float, sampling: float) -> float:
 
 
 def radius(
-    noise: float, sampling: float, K: int, tail: float, unlike: Callable[[float], float]
+    noise: float,
+    sampling: float,
+    K: int,
+    tail: float = 0.0,
+    unlike: Callable[[float], float] = lambda c: 0.0,
 ) -> float:
     """Return c, the cut with the smallest planned error [3].
 
