@@ -65,13 +65,8 @@ class Facts(Adjusted):
         D, root = abs(float(np.linalg.det(self.D_all))) ** (1 / self.q), math.sqrt(self.K)
         D = max(D, 1e-6)
         noise = look_noise(self.public, self.sensitivity, self.plan.share("contrast"))
-        c = radius(
-            noise * root / D,
-            math.sqrt(self.square / self.M) / D,
-            self.K,
-            self.tail,
-            self._unlike_at,
-        )
+        sampling = math.sqrt(self.square / self.M)
+        c = radius(noise * root / D, sampling / D, self.K, self.tail, self._unlike_at)
         return max(c, min(self.reach, REACH)) * root
 
     @cached_property
