@@ -303,7 +303,7 @@ class TemporalRule(ForecastRule):
         # The other models need less G; spatial ICA comes first because it discovers its maps.
         if g >= MIN_CLEAR_G:
             changes.append(
-                "computation: capegica, another model, which needs less (docs/separations.md)"
+                "computation: capegica, another model, which needs less (docs/choosing.md)"
             )
         elif g >= MIN_TEMPLATE_G:
             changes.append("computation: capedualreg, another model, with public template maps")

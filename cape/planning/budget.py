@@ -235,7 +235,7 @@ def _why_sizes(kind: ComponentKind, config: IcaConfig, asked: int, g: float, *, 
     # Temporal runs always have R in their settings.
     if asked:
         return f"R is that of the settings; {d}."
-    return f"R follows from {at} (docs/separations.md), and {d}."
+    return f"R follows from {at} (docs/choosing.md), and {d}."
 
 
 def _planner(name: str) -> IcaPlanner:
