@@ -9,10 +9,11 @@ from typing import Final
 
 import numpy as np
 
+from cape.algorithms.effects import SIGNIFICANT, Effect, Omnibus
 from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 from cape.report import plots
-from cape.report.comparison import ESTIMATED, SIGNIFICANT, WEIGHT, Effect, GroupComparison, Omnibus
+from cape.report.comparison import ESTIMATED, WEIGHT, GroupComparison
 from cape.report.comparison_words import exp, heading_of, p_text, per, r_line, y_of
 from cape.report.network_maps import Drawer
 from cape.report.page import Values

@@ -12,7 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from cape.report.comparison import ESTIMATED, Effect, GroupComparison, regions_of
+from cape.algorithms.effects import Effect, regions_of
+from cape.report.comparison import ESTIMATED, GroupComparison
 from cape.settings.question import Question, Term, term_text
 
 # At most so many outcomes are named in a sentence; effects.tsv holds all.

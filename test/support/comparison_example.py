@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cape.algorithms.effects import Effect, Omnibus, regions_of
 from cape.engines.coinstac import display
 from cape.privacy.ledger import Budget, Ledger
 from cape.privacy.mechanisms import plan_event
@@ -20,13 +21,10 @@ from cape.report.comparison import (
     PATTERN,
     QUESTION,
     BalanceRow,
-    Effect,
     GroupComparison,
     Mean,
-    Omnibus,
     PatternWeight,
     SiteRow,
-    regions_of,
 )
 from cape.report.results import ComparisonResults, Round, RunSettings
 from cape.settings.question import parse_question
