@@ -169,11 +169,11 @@ def _effects_of(question: Question, term: Term, answer: TermAnswer) -> Iterator[
     d_low, d_high = _ends(d, t * np.sqrt(d_error), of_sign)
     parts = answer.parts
     columns: dict[str, Any] = {
-        "estimate": estimate, "se": np.sqrt(null), "low95": low, "high95": high,
-        "d": d, "d_low95": d_low, "d_high95": d_high, "sd": sd, "p": p, "p_holm": p_holm,
-        "q_bh": q_bh, "observed": answer.observed,
-        **{f"se_{name}": np.sqrt(variance(getattr(parts, name))) for name in parts.__slots__},
-    }  # fmt: skip
+        f"se_{name}": np.sqrt(variance(getattr(parts, name))) for name in parts.__slots__
+    }
+    columns |= {"estimate": estimate, "se": np.sqrt(null), "low95": low, "high95": high, "sd": sd}
+    columns |= {"d": d, "d_low95": d_low, "d_high95": d_high, "observed": answer.observed}
+    columns |= {"p": p, "p_holm": p_holm, "q_bh": q_bh}
     columns = {name: np.broadcast_to(values, size.shape) for name, values in columns.items()}
     ends = regions_of(question)
     for (i, name), (k, outcome) in product(enumerate(names), enumerate(question.outcomes)):

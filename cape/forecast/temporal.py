@@ -24,9 +24,7 @@ from cape.frozen import dataclass
 
 # u(R): components R -> G from which nine of ten synthetic sets of focal maps come back with q < .1
 # (measured with the spatial start at 3 to 20 and 30, 25 is between)
-LIKELY: Final[dict[float, float]] = {
-    3: 38, 5: 58, 10: 70, 15: 88, 20: 105, 25: 125, 30: 145,
-}  # fmt: skip
+LIKELY: Final[dict[float, float]] = {3: 38, 5: 58, 10: 70, 15: 88, 20: 105, 25: 125, 30: 145}
 LIKELY_ABOVE_30: Final = 4.9  # a component, untested
 
 # G / u(R) -> share of runs on synthetic focal maps that end with a confirmed map: 343 runs of R 5
