@@ -26,7 +26,7 @@ from cape.algorithms.regression import facts_of
 from cape.frozen import dataclass
 from cape.protocol.outcome import ContrastOutcome
 from cape.report import files
-from cape.settings.question import Outcome, Question, Term, parse_question
+from cape.settings.question import QUESTION, Outcome, Question, Term, parse_question
 
 # Row of effects.tsv that holds the test of a pattern in the other half
 PATTERN: Final = "pattern"
@@ -34,11 +34,6 @@ PATTERN: Final = "pattern"
 CLEAR: Final = 3.0
 # States of an answer (`Effect.fits`) in which the estimate is right
 ESTIMATED: Final = ("yes", "no d")
-# Settings of a question, in the order of `parse_question`
-QUESTION: Final = (
-    "variables", "formula", "outcomes", "ask", "public", "among", "change", "test",
-    "site_effects", "networks", "outcomes_from",
-)  # fmt: skip
 # What a matrix of regions holds, and its diagonal; of a pattern its weights alone
 MATRICES: Final = {"estimate": 0.0, "d": 0.0, "p": 1.0}
 WEIGHT: Final = "weight"

@@ -19,7 +19,6 @@ from cape.protocol.outcome import ContrastOutcome, Outcome
 from cape.report import comparison, consortium, consortium_page, files, privacy_json
 from cape.report.comparison import (
     PATTERN,
-    QUESTION,
     BalanceRow,
     GroupComparison,
     Mean,
@@ -27,7 +26,7 @@ from cape.report.comparison import (
     SiteRow,
 )
 from cape.report.results import ComparisonResults, Round, RunSettings
-from cape.settings.question import parse_question
+from cape.settings.question import QUESTION, parse_question
 from cape.space.feature_space import FeatureSpace
 
 DELTA = 1e-5
