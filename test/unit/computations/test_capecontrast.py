@@ -28,7 +28,6 @@ from cape.computations.capecontrast import (
     stages,
     verify,
 )
-from cape.data.pipeline import inspect_site
 from cape.errors import ConfigError, ConsortiumError, DataError, PrivacyBudgetError
 from cape.planning.validate import validate
 from cape.privacy.cost import largest_cost, total_cost, total_of
@@ -416,21 +415,13 @@ def test_a_table_of_the_site_s_own_name_is_no_second_list(tmp_path: Path) -> Non
     assert source_of(tmp_path / "site0").n_subjects == 20
 
 
-VOLUMES = "participant_id,score,volume{0}\n1,2,1{1}\n2,4,3{2}\n3,6,5{1}\n"
-
-
-def volumes_and_people(folder: Path, *marks: str) -> FileSource:
-    (folder / "participants.tsv").write_text(
-        "participant_id\tdx\tage\tsex\nsub-2\tpatient\t50\tf\nsub-1\tcontrol\t60\tm\n"
-    )
-    (folder / "volumes.csv").write_text(VOLUMES.format(*(marks or ("", "", ""))))
-    tables = ["participants.tsv", "volumes.csv"]
-    (folder / "site-policy.toml").write_text(f"tables = {json.dumps(tables)}\n")
-    return source_of(folder)
-
-
 def test_a_table_of_outcomes_lists_people_who_are_looked_up_among_groups(tmp_path: Path) -> None:
-    source = volumes_and_people(tmp_path)
+    people = "participant_id\tdx\tage\tsex\nsub-2\tpatient\t50\tf\nsub-1\tcontrol\t60\tm\n"
+    (tmp_path / "participants.tsv").write_text(people)
+    (tmp_path / "volumes.csv").write_text("participant_id,score,volume\n1,2,1\n2,4,3\n3,6,5\n")
+    tables = 'tables = ["participants.tsv", "volumes.csv"]\n'
+    (tmp_path / "site-policy.toml").write_text(tables)
+    source = source_of(tmp_path)
     assert source.n_subjects == 3
     rows = {name: row[:3, 0] for name, row in source.reduced(2)}
     # volume and score by their unit of 10, and the cell
@@ -439,13 +430,6 @@ def test_a_table_of_outcomes_lists_people_who_are_looked_up_among_groups(tmp_pat
     np.testing.assert_allclose(rows["3"], [0.5, 0.6, -1])
     assert "'3': not in participants.tsv" in source.notice
     assert source.notice.startswith("Site A: 2 of 3 people count (1: no level of a public column).")
-
-
-def test_exclude_in_a_table_of_volumes_leaves_out(tmp_path: Path) -> None:
-    source = volumes_and_people(tmp_path, ",exclude", ",0", ",1")
-    assert {label for label, _ in source.reduced(2)} == {"1", "3"}
-    found = inspect_site(tmp_path, {}, config_of(), site="A")
-    assert "1 of 3 people is left out: volumes.csv, line 3" in found.left_out
 
 
 # -- what a run survives ---------------------------------------------------------------------------
