@@ -107,13 +107,13 @@ def columns_of(lists: Mapping[str, PeopleList]) -> tuple[tuple[FoundColumn, ...]
         judged = {} if name.lower() in _SITES else judged
         faults = unlike(name, judged)
         alike = {site: own for site, own in by_site.items() if site not in faults}
-        column = _column(name, next(iter(where[key].values())), alike, lacking)
-        for site, own in judged.items() if not column.why else ():
-            fault = faults.get(site) or fault_in_run(name, _levels(column), own, words[site])
+        found.append(_column(name, next(iter(where[key].values())), alike, lacking))
+        levels = _levels(found[-1])
+        for site, own in judged.items() if not found[-1].why else ():
+            fault = faults.get(site) or fault_in_run(name, levels, own, words[site])
             if fault is not None:
                 place = f"{site}: {where[key][site]}: {words[site].column(name)}: {fault.what}"
                 told.append(f"{place}. To mend it: {mending(name, fault, words[site])}")
-        found.append(column)
     return tuple(found), told
 
 
