@@ -588,7 +588,7 @@ class _Reader:
             lines[run.person].append(out.get((run.name, run.row)))
         tables = [table.name for table in draft.marks if table.has_column]
         tables += [draft.source] * draft.has_exclude
-        said = tuple(lines_said(lines, tables))
+        said = tuple(lines_said(lines, tables, all_read=not self.findings.blocked))
         self.findings.left_out = said
         for (name, row), mention in out.items():
             if row == OWN_FILE:
@@ -856,6 +856,7 @@ def people_of_tables(base: Path, words: OwnWords, findings: Findings) -> PeopleL
         names = ()
     read = (read_marks(base / name, name, findings, words.other_columns) for name in names)
     tables = [table for table in read if table is not None]
+    marked = [table.name for table in tables if table.has_column]
     lines: dict[str, list[Mention | None]] = {}
     for row in (row for table in tables for row in table.rows):
         before = lines.get(row.label, [None])[0]
@@ -868,7 +869,7 @@ def people_of_tables(base: Path, words: OwnWords, findings: Findings) -> PeopleL
             Person(label=label, runs=(), left_out=str(lines[label][0] or ""))
             for label in sorted(lines, key=natural_key)
         ),
-        said=tuple(lines_said(lines, [table.name for table in tables if table.has_column])),
+        said=tuple(lines_said(lines, marked, all_read=not findings.blocked)),
     )
 
 

@@ -124,7 +124,7 @@ def read_space(config: Config, base: Path | None, findings: Findings) -> Feature
     try:
         if path.parent != MASKS:
             check_type(path, (".nii", ".nii.gz"))
-        labels, affine, stated = _labels(path, kind, findings)
+        labels, affine, stated = label_volume(path, kind, findings)
     except UnusableFile as verdict:
         findings.add_issue(verdict.issue, path.name)
         return None
@@ -187,7 +187,7 @@ def one_space(a: str, b: str) -> bool:
     return bool(a and b) and (a == b or (MNI152 in (a, b) and a[: len(MNI152)] == b[: len(MNI152)]))
 
 
-def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, str]:
+def label_volume(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, str]:
     """Return labels (x, y, z) on the closest RAS axes, the affine, and the space stated."""
     import nibabel as nib
 

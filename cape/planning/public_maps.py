@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cape.data.templates import file_of_maps, named_maps, number_of_maps
+from cape.data.templates import file_of_maps, labels_of, named_maps, number_of_maps
 from cape.errors import ConfigError
+from cape.planning.atlas_file import maps_with_names
 from cape.protocol.outcome import component_names
 from cape.report.files import read_rows
 from cape.report.maps import Component
@@ -15,9 +16,13 @@ from cape.settings.question import parse_measure, quoted
 def networks_of(maps: Path, n_maps: int) -> str:
     """Return the names of maps, with their domains in parentheses.
 
-    They are those of the table beside the maps (`named_maps`), or as their run calls them.
+    They are those of the table beside the maps (`named_maps`) or beside an atlas, or as their run
+    calls them.
     """
     file = file_of_maps(maps)
+    if file and (labels := labels_of(file)):
+        _, names = maps_with_names(file)
+        return ", ".join(quoted(names.get(label, f"region {label}")) for label in labels)
     if file and (pairs := named_maps(file, n_maps)):
         return ", ".join(quoted(name) + (domain and f" ({domain})") for name, domain in pairs)
     table = file and file.with_name("components.tsv")
@@ -30,7 +35,7 @@ def proposed_question(maps: Path) -> dict[str, str]:
     """Return `networks` of a file of maps, and as `outcomes` the pairs, or domains if too many."""
     n_maps = number_of_maps(maps)
     if not n_maps:
-        problem, do = f"{maps.name} holds no maps", "name a 4-D image, a table, or a finished run."
+        problem, do = f"{maps.name} holds no maps", "name a 4-D image, an atlas, a table, or a run."
         raise ConfigError("E012", problem=problem, do=do)
     networks = networks_of(maps, n_maps)
     outcomes = "fnc"
