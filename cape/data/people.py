@@ -35,11 +35,13 @@ from cape.data.folders import (
     PARTICIPANTS,
     TO_CONVERT,
     FileKind,
+    kind_of,
     names_below,
     of_kind,
     read_words,
     readable,
     run_words,
+    space_for,
     words_beside,
 )
 from cape.data.gift import names_beside, read_gift_names
@@ -535,9 +537,9 @@ class _Reader:
 
     # -- nobody states them --------------------------------------------------------------------
 
-    def _note_none(self, sought: str) -> None:
+    def _note_none(self, sought: str, others: str = "") -> None:
         there = len(list(self.base.rglob("*.nii*"))) if self.base.is_dir() else 0
-        place = f"{sought} in {self.base} ({there} *.nii* below it)"
+        place = f"{sought} in {self.base} ({there} *.nii* below it){others}"
         self.findings.add(IssueCode.NO_FILES, place)
 
     def _note_unstated(
@@ -562,7 +564,10 @@ class _Reader:
             self.unstated += series
         elif "data" not in given:
             suffixes = ", ".join(suffixes_of(self.config.feature_space))
-            self._note_none(f"files ending in {suffixes}")
+            other, kind = space_for(names), kind_of(names)
+            there = [name for name in names if of_kind(name, kind)]
+            hint = f"; {there[0]} is read with feature_space = {other}" if there else ""
+            self._note_none(f"files ending in {suffixes}", hint)
 
     def _two_ways(self, series: Sequence[str], label: str = "") -> list[str]:
         folder = shlex.quote(str(self.base))

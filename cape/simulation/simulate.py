@@ -72,7 +72,7 @@ def simulate(directory: Path, options: RunOptions, find_way: FindWay = find_way)
     check_places(sites, out)
     if not options.replace:
         _check_no_result(out)
-    chosen |= _layout(sites, chosen)
+    chosen |= layout_of(sites, chosen)
     computation, config = configured(chosen)
     # Comparisons without a guarantee always have a seed, which marks them as simulations.
     if seed is None and computation.simulation_only:
@@ -299,7 +299,7 @@ def _settings_of(directory: Path) -> dict[str, object]:
     return chosen
 
 
-def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str, object]:
+def layout_of(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str, object]:
     """Return the owner's settings on array files; {} if already set, or without such files.
 
     ConsortiumError E144 or E250 if sites differ.
