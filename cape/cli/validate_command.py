@@ -92,7 +92,7 @@ def validate_command(
     values = assignments(set_values)
     if maps is not None:
         from cape.data.templates import file_of_maps
-        from cape.simulation.simulate import of_maps
+        from cape.planning.public_maps import of_maps
 
         maps = file_of_maps(maps) or maps
         values |= of_maps(maps, merged(read_file(settings), values))

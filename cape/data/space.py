@@ -150,8 +150,13 @@ def reserved_names(config: Config) -> tuple[str, ...]:
     return (*owners, *RUN_MAPS, config.atlas, config.mask)
 
 
+def is_bundled(config: Config) -> bool:
+    """Tell whether the mask, if there is one, is in this package."""
+    return config.mask.startswith("MNI152-") and "." not in config.mask
+
+
 def _file_of(config: Config, kind: str, base: Path | None, findings: Findings) -> Path | None:
-    if kind == "mask" and config.mask.startswith("MNI152-") and "." not in config.mask:
+    if kind == "mask" and is_bundled(config):
         return MASKS / f"{config.mask}.nii.gz"
     given = config.atlas if kind == "atlas" else config.mask if config.mask != "file" else ""
     names = (given,) if given else MASK_FILES if kind == "mask" else ATLAS_FILES

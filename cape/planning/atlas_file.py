@@ -54,7 +54,7 @@ def adopting(folder: Path, image: Path | None) -> Iterator[list[Path]]:
 
     ConfigError E016: not an image, or another file has that name.
     """
-    content = {} if image is None else _content(image)
+    content = {} if image is None else copies_of(image, "atlas")
     bases = (sites_below(folder) or {"": folder}).values()
     copies = {base / name: data for base in bases for name, data in content.items()}
     new = [path for path in copies if not path.exists()]
@@ -72,16 +72,19 @@ def adopting(folder: Path, image: Path | None) -> Iterator[list[Path]]:
         raise
 
 
-def _content(image: Path) -> dict[str, bytes]:
-    """Return an atlas and its label table by the names that settings allow."""
+def copies_of(image: Path, stem: str) -> dict[str, bytes]:
+    """Return an image and the table beside it, with `stem` in place of their names.
+
+    ConfigError E016: it is no NIfTI image.
+    """
     ending = next((end for end in _IMAGES if image.name.endswith(end)), "")
     if not ending:
         problem = f"{image.name} is no .nii or .nii.gz"
         raise ConfigError("E016", problem=problem, do="give a NIfTI image.")
-    files = {f"atlas{ending}": image.read_bytes()}
+    files = {f"{stem}{ending}": image.read_bytes()}
     if table := table_beside(image):
         suffix = table.suffix if table.suffix in (".tsv", ".csv") else ".txt"
-        files[f"atlas{suffix}"] = table.read_bytes()
+        files[f"{stem}{suffix}"] = table.read_bytes()
     return files
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from cape.data.templates import file_of_maps, labels_of, named_maps, number_of_maps
 from cape.errors import ConfigError
 from cape.planning.atlas_file import maps_with_names
+from cape.planning.consortium_folder import proposed
 from cape.protocol.outcome import component_names
 from cape.report.files import read_rows
 from cape.report.maps import Component
+from cape.settings.measures import UNITS
 from cape.settings.question import parse_measure, quoted
 
 
@@ -44,3 +47,21 @@ def proposed_question(maps: Path) -> dict[str, str]:
     except ConfigError:
         outcomes = "domains"
     return {"networks": networks, "outcomes": outcomes}
+
+
+def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
+    """Return the setting that counts or names public maps; ConfigError if there is none.
+
+    A comparison of tables shows an atlas and names none of its regions.
+    """
+    computation = proposed(chosen)
+    name = {"capecontrast": "networks", "capedualreg": "n_components"}.get(computation)
+    if name is None:
+        problem = f"{computation} regresses on no maps"
+        raise ConfigError("E012", problem=problem, do="use capecontrast or capedualreg.")
+    n = number_of_maps(maps)
+    kind = str(chosen.get("outcomes", "")).strip()
+    of_tables = name == "networks" and kind not in UNITS
+    if name in chosen or not n or of_tables:
+        return {}
+    return {name: networks_of(maps, n) if name == "networks" else n}

@@ -19,7 +19,7 @@ from cape.algorithms.scores import isi, match_maps
 from cape.computations import configured
 from cape.counting import CountedPeople, counted_together
 from cape.data.folders import site_folders
-from cape.data.templates import file_of_maps, number_of_maps
+from cape.data.templates import file_of_maps
 from cape.engines.coinstac.site import leave_run
 from cape.errors import (
     CapeError,
@@ -32,7 +32,7 @@ from cape.errors import (
 from cape.planning.atlas_file import maps_with_names
 from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
 from cape.planning.judge import Judged, judge, judge_config, why_refused
-from cape.planning.public_maps import networks_of
+from cape.planning.public_maps import of_maps
 from cape.report import add_score, draw_site
 from cape.report.files import read_record
 from cape.report.network_maps import Brought
@@ -225,19 +225,6 @@ def refused_by_policies(
         if why:
             refusing.setdefault(f"{whose}: {why}", []).append(site)
     return tuple(f"{', '.join(names)}, {why}" for why, names in refusing.items())
-
-
-def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
-    """Return the setting that counts or names public maps; ConfigError if there is none."""
-    computation = proposed(chosen)
-    name = {"capecontrast": "networks", "capedualreg": "n_components"}.get(computation)
-    if name is None:
-        problem = f"{computation} regresses on no maps"
-        raise ConfigError("E012", problem=problem, do="use capecontrast or capedualreg.")
-    n = number_of_maps(maps)
-    if name in chosen or not n:
-        return {}
-    return {name: networks_of(maps, n) if name == "networks" else n}
 
 
 def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
