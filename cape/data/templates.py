@@ -17,11 +17,22 @@ from cape.data.cifti import read_scalars, scalars_in
 from cape.data.file_type import CIFTI_MAPS
 from cape.data.images import Resampling, header_alone, read_image
 from cape.data.issues import Findings, UnusableFile
+from cape.data.label_table import read_label_table, table_beside
 from cape.data.runs import SiteRun
-from cape.data.space import RUN_MAPS, TEMPLATE_FILES, grid_of, label_volume, one_space
+from cape.data.space import (
+    RUN_MAPS,
+    TEMPLATE_FILES,
+    grid_of,
+    is_bundled,
+    label_volume,
+    mask_space,
+    one_space,
+)
 from cape.data.tables import bounded, table_cells
 from cape.delimited import is_number, read_matrix_lines, split_lines
 from cape.errors import ConfigError, DataError, FoundError, own_words
+from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.space.feature_space import MAX_OWN_NUMBERS, MAX_TEMPLATE_NUMBERS, FeatureSpace
 
 # Longest text of a number with its comma: -1.2345678901234567e-308 and blanks
@@ -119,6 +130,17 @@ def named_maps(file: Path, n_maps: int) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
+def digest_with(config: Config, maps: Path) -> str:
+    """Return the digest of the features of a run with these maps.
+
+    "": a run without maps, or its mask is at the sites alone.  DataError as `with_templates`.
+    """
+    on_grid = config.feature_space == "mask" and is_bundled(config)
+    if not (resolve(config).templates and on_grid):
+        return ""
+    return with_templates(mask_space(config), maps, site="here", sent=False).digest
+
+
 def number_of_maps(base: Path) -> int:
     """Return how many maps `with_templates` would find, by their header; 0 if it fails."""
     path = file_of_maps(base)
@@ -147,6 +169,13 @@ def file_of_maps(base: Path) -> Path | None:
     names = (*TEMPLATE_FILES, *RUN_MAPS)
     inside = (base / part / name for part in ("", "consortium") for name in names)
     return next(filter(Path.is_file, (base, *inside)), None)
+
+
+def maps_with_names(base: Path) -> tuple[Path, dict[int, str]]:
+    """Return a file of public maps, `base` or in it, and the names of an atlas's labels."""
+    path = file_of_maps(base) or base
+    table = table_beside(path) if ".nii" in path.name else None
+    return path, {} if table is None else read_label_table(table)
 
 
 def _template_problem(maps: Array, n_features: int, most: int) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cape.data.templates import file_of_maps, labels_of, named_maps, number_of_maps
+from cape.data.templates import file_of_maps, labels_of, maps_with_names, named_maps, number_of_maps
 from cape.errors import ConfigError
-from cape.planning.atlas_file import maps_with_names
 from cape.planning.consortium_folder import proposed
 from cape.protocol.outcome import component_names
 from cape.report.files import read_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,8 @@ from cape.computations import load
 from cape.computations.ica.recipe import CALIBRATED, as_spatial
 from cape.computations.ica.settings import LeftRightConfig
 from cape.counting import CountedPeople
-from cape.data.space import is_bundled, mask_space
-from cape.data.templates import with_templates
 from cape.delimited import written_cell
-from cape.errors import ConfigError, DataError
+from cape.errors import ConfigError
 from cape.protocol.model import Roster
 from cape.protocol.outcome import (
     ContrastOutcome,
@@ -69,6 +67,7 @@ from cape.report.results import (
     VerdictFigures,
     read_results,
 )
+from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace, is_cifti
 from cape.space.public_basis import Basis, public_basis
@@ -129,36 +128,22 @@ def add_score(
     _write_again(folder, results)
 
 
-def add_maps(folder: Path, maps: Brought) -> Path:
+def add_maps(folder: Path, maps: Brought, digest_of: Callable[[Config, Path], str]) -> Path:
     """Bring the public maps or the atlas of a comparison to its page; return the page.
 
+    `digest_of` gives the digest of the features with these maps, or "" where it is not known.
     ConfigError E016: the folder has no comparison, or one of other maps.
     """
     results = read_results(folder) if (folder / "results.json").is_file() else None
     if not isinstance(results, ComparisonResults):
         do = "name the folder with the results of a comparison."
         raise ConfigError("E016", problem=f"{folder} holds no comparison", do=do)
-    if not _are_its_maps(folder, results, maps.path):
+    settings = files.read_record(folder / "settings.json", RunSettings).settings
+    config = load(results.computation).config.from_input(settings)
+    if digest_of(config, maps.path) not in ("", results.feature_space_digest):
         problem = f"{maps.path.name} holds other maps than those of the run"
         raise ConfigError("E016", problem=problem, do="name the file that its sites have.")
     return _write_again(folder, _with_maps(folder, results, maps))
-
-
-def _are_its_maps(folder: Path, results: ComparisonResults, maps: Path) -> bool:
-    """Tell by their digest whether the sites had these maps.
-
-    Where the mask is a file it is at the sites alone, and a comparison of tables has an atlas.
-    """
-    settings = files.read_record(folder / "settings.json", RunSettings).settings
-    config = load(results.computation).config.from_input(settings)
-    on_grid = config.feature_space == "mask" and is_bundled(config)
-    if not (resolve(config).templates and on_grid):
-        return True
-    try:
-        space = with_templates(mask_space(config), maps, site="here", sent=False)
-    except DataError:
-        return False
-    return space.digest == results.feature_space_digest
 
 
 def _with_maps(folder: Path, results: ComparisonResults, maps: Brought) -> ComparisonResults:

@@ -19,7 +19,7 @@ from cape.algorithms.scores import isi, match_maps
 from cape.computations import configured
 from cape.counting import CountedPeople, counted_together
 from cape.data.folders import site_folders
-from cape.data.templates import file_of_maps
+from cape.data.templates import file_of_maps, maps_with_names
 from cape.engines.coinstac.site import leave_run
 from cape.errors import (
     CapeError,
@@ -29,7 +29,6 @@ from cape.errors import (
     LabelsWarning,
     NoiseWarning,
 )
-from cape.planning.atlas_file import maps_with_names
 from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
 from cape.planning.judge import Judged, judge, judge_config, why_refused
 from cape.planning.public_maps import of_maps

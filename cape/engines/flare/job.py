@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from cape.computations import configured
+from cape.data.label_table import copies_of
 from cape.engines.coinstac.documents import RUN_NAME
 from cape.errors import ConfigError, MessageError, own_words
 from cape.frozen import dataclass
-from cape.planning.atlas_file import copies_of
 from cape.protocol import wire
 from cape.settings.config import Config
 from cape.settings.documents import parse_json

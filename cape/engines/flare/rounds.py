@@ -396,12 +396,12 @@ class AggregatorRounds:
         Without them the run has ended as well: a CapeWarning says why they are not shown.
         """
         # Imported here, because no exchange needs it.
-        from cape.planning.atlas_file import maps_with_names
+        from cape.data.templates import digest_with, maps_with_names
         from cape.report import Brought, add_maps
 
         try:
             path, labels = maps_with_names(maps)
-            add_maps(self.results, Brought(path=path, labels=labels))
+            add_maps(self.results, Brought(path=path, labels=labels), digest_with)
         except CapeError as err:
             warnings.warn(f"the maps of the job are not shown: {err}", CapeWarning, stacklevel=2)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cape.computations.capecontrast import CapeContrastConfig, plan_run
-from cape.data.templates import number_of_maps
+from cape.data.templates import digest_with, number_of_maps
 from cape.engines.flare.rounds import AggregatorRounds
 from cape.errors import CapeWarning, ConfigError
 from cape.planning.public_maps import networks_of
@@ -117,7 +117,7 @@ def test_a_planted_difference_between_images_is_found_by_maps_that_are_named(
     other = tmp_path / "other.nii.gz"
     nib.save(nib.Nifti1Image(np.asarray(image.dataobj)[..., ::-1], image.affine), other)
     with pytest.raises(ConfigError, match=r"E016 .*other.nii.gz holds other maps than those"):
-        add_maps(folder, Brought(path=other, labels={}))
+        add_maps(folder, Brought(path=other, labels={}), digest_with)
     rounds = AggregatorRounds("ab" * 16, setup.settings, tmp_path / "runs")
     rounds.home.mkdir(parents=True)
     folder.rename(rounds.results)
