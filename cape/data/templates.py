@@ -149,12 +149,12 @@ def number_of_maps(base: Path) -> int:
             return 0 if path is None else scalars_in(path)
         if ".nii" not in path.name:
             return int(_template_array(path, MAX_OWN_NUMBERS).shape[1])
-        return len(labels_of(path)) or int(header_alone(path).get_data_shape()[3])
+        return len(label_numbers(path)) or int(header_alone(path).get_data_shape()[3])
     except Exception:  # reported where they are read
         return 0
 
 
-def labels_of(path: Path) -> tuple[int, ...]:
+def label_numbers(path: Path) -> tuple[int, ...]:
     """Return the labels of an atlas in their order; () for another file, or one that is damaged."""
     if ".nii" in path.name and not path.name.endswith(CIFTI_MAPS):
         with suppress(UnusableFile, OSError):  # told where its maps are read

@@ -26,7 +26,7 @@ from cape.planning.unlike_columns import (
     TEXTS,
     are_levels,
     fault_in_run,
-    kind_of,
+    kind_of_cells,
     known_cells,
     unlike,
 )
@@ -145,7 +145,7 @@ def _column(
     known = [cell for own in each for cell in own]
     kinds = Counter(map(plain, known))
     spelled = {plain(cell): cell for cell in reversed(known)}
-    kind = kind_of(known) if known else ""
+    kind = kind_of_cells(known) if known else ""
     levels: dict[str, int] = {}
     why = ""
     if not known:

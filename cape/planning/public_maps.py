@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cape.data.templates import file_of_maps, labels_of, maps_with_names, named_maps, number_of_maps
+from cape.data.templates import (
+    file_of_maps,
+    label_numbers,
+    maps_with_names,
+    named_maps,
+    number_of_maps,
+)
 from cape.errors import ConfigError
 from cape.planning.consortium_folder import proposed
 from cape.protocol.outcome import component_names
@@ -22,7 +28,7 @@ def networks_of(maps: Path, n_maps: int) -> str:
     calls them.
     """
     file = file_of_maps(maps)
-    if file and (labels := labels_of(file)):
+    if file and (labels := label_numbers(file)):
         _, names = maps_with_names(file)
         return ", ".join(quoted(names.get(label, f"region {label}")) for label in labels)
     if file and (pairs := named_maps(file, n_maps)):

@@ -40,7 +40,7 @@ def known_cells(cells: Sequence[str]) -> list[str]:
     return [cell for cell in cells if cell.lower() not in MISSING_CELLS]
 
 
-def kind_of(known: Sequence[str]) -> str:
+def kind_of_cells(known: Sequence[str]) -> str:
     """Return what most of some cells are, none of which is missing."""
     if 2 * sum(map(is_comma, known)) > len(known):
         return COMMAS
@@ -52,7 +52,7 @@ def kind_of(known: Sequence[str]) -> str:
 
 def are_levels(name: str, known: Sequence[str]) -> bool:
     """Tell whether cells may be the levels of a column, as words or as codes."""
-    kinds, kind = len(set(map(plain, known))), kind_of(known)
+    kinds, kind = len(set(map(plain, known))), kind_of_cells(known)
     if kind == NUMBERS:
         numbers = [value for cell in known if (value := parse_number(cell)) == value]
         whole = all(value.is_integer() for value in numbers)
@@ -63,7 +63,7 @@ def are_levels(name: str, known: Sequence[str]) -> bool:
 def unlike(name: str, cells: Mapping[str, Sequence[str]]) -> dict[str, Fault]:
     """Return which sites write a column otherwise than the others do, and what mends it."""
     known = {site: own for site, every in cells.items() if (own := known_cells(every))}
-    kinds = {site: kind_of(own) for site, own in known.items()}
+    kinds = {site: kind_of_cells(own) for site, own in known.items()}
     found: dict[str, Fault] = {}
     if all(are_levels(name, own) for own in known.values()):
         return _other_words(name, known)

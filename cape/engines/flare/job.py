@@ -24,7 +24,7 @@ from cape.settings.documents import parse_json
 META = "meta.json"
 SERVER = "app/config/config_fed_server.json"
 # Public maps of a comparison and the table of their names, for its page
-MAPS: Final = "public_maps"
+JOB_MAPS: Final = "public_maps"
 # The three files by name; `_documents` adds the run and its sites.
 _TEMPLATE = Path(__file__).parent / "job.json"
 # Names that FLARE's provisioning gives to sites
@@ -71,7 +71,7 @@ def write_job(folder: Path, plan: JobPlan) -> None:
         do = "name a new one: a job that is there is needed to go on with its run (--resume)."
         raise ConfigError("E312", problem=f"the folder {folder.name} is not empty", do=do)
     documents = _documents(plan, config)
-    maps = copies_of(Path(plan.maps), MAPS) if plan.maps else {}
+    maps = copies_of(Path(plan.maps), JOB_MAPS) if plan.maps else {}
     for name, content in maps.items():
         path = folder / Path(SERVER).with_name(name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def write_job(folder: Path, plan: JobPlan) -> None:
 
 def maps_in(config_folder: Path) -> Path | None:
     """Return the public maps in the folder of a job's documents; None without any."""
-    places = (config_folder / f"{MAPS}{end}" for end in (".nii.gz", ".nii"))
+    places = (config_folder / f"{JOB_MAPS}{end}" for end in (".nii.gz", ".nii"))
     return next(filter(Path.is_file, places), None)
 
 
