@@ -15,7 +15,7 @@ from cape.data.folders import words_beside
 from cape.data.groups import OurWords
 from cape.data.issues import UnusableFile
 from cape.data.marks import EXCLUDE
-from cape.data.names import bare, natural_key
+from cape.data.names import bare
 from cape.data.people import PeopleList
 from cape.data.person_tables import near_name, tables_of
 from cape.data.tables import PERSON, SESSION, column_names, places_of, rows_of_people
@@ -26,6 +26,7 @@ from cape.planning.unlike_columns import (
     TEXTS,
     are_levels,
     fault_in_run,
+    in_order,
     kind_of_cells,
     known_cells,
     unlike,
@@ -113,7 +114,8 @@ def columns_of(lists: Mapping[str, PeopleList]) -> tuple[tuple[FoundColumn, ...]
             fault = faults.get(site) or fault_in_run(name, levels, own, words[site])
             if fault is not None:
                 place = f"{site}: {where[key][site]}: {words[site].column(name)}: {fault.what}"
-                told.append(f"{place}. To mend it: {mending(name, fault, words[site])}")
+                told.append(f"{place}{'' if place.endswith('?') else '.'} To mend it: "
+                            f"{mending(name, fault, words[site])}")  # fmt: skip
     return tuple(found), told
 
 
@@ -215,12 +217,10 @@ def first_question(columns: Iterable[FoundColumn]) -> dict[str, object]:
     }
 
 
-def _levels(column: FoundColumn) -> list[str]:
-    """Return the levels that may be written, the reference first; [] if they are fewer than two."""
+def _levels(column: FoundColumn) -> tuple[str, ...]:
+    """Return the levels that may be written, the reference first; () if they are fewer than two."""
     written = [level for level, n in column.levels.items() if n >= FEWEST]
-    # Not by their number of people, which would go out with the file.
-    ordered = sorted(written, key=lambda level: (not is_reference(level), natural_key(level)))
-    return ordered if len(written) > 1 else []
+    return in_order(written) if len(written) > 1 else ()
 
 
 def _ranged(column: FoundColumn) -> str:

@@ -66,7 +66,9 @@ def people_below(
     """Return the people of a site's folder, or of every site's folder below it."""
     found = []
     sites = ({} if layout else sites_below(folder)) or {folder.resolve().name: folder}
-    for site, base in sites.items():
+    for site, path in sites.items():
+        inside = path.is_relative_to(folder.resolve())  # then commands name it as it was typed
+        base = folder / path.relative_to(folder.resolve()) if inside else path
         words = words_beside(base)
         words = replace(words, layout=layout) if layout else words
         findings = Findings(site, strict=True)

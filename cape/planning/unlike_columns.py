@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -17,11 +17,13 @@ from cape.data.columns import (
     Fault,
     fault_of_levels,
     is_comma,
+    is_reference,
     same_words,
     seen_outcome,
     seen_variable,
     whole_fault,
 )
+from cape.data.names import natural_key
 from cape.data.tables import MISSING_CELLS
 from cape.settings.own_words import OwnWords
 from cape.settings.question import Outcome, Variable, parse_number, plain
@@ -60,6 +62,11 @@ def are_levels(name: str, known: Sequence[str]) -> bool:
     return kind == TEXTS and kinds <= MOST_LEVELS
 
 
+def in_order(levels: Iterable[str]) -> tuple[str, ...]:
+    """Return levels, the reference first, and not by people, whose number would go out with it."""
+    return tuple(sorted(levels, key=lambda level: (not is_reference(level), natural_key(level))))
+
+
 def unlike(name: str, cells: Mapping[str, Sequence[str]]) -> dict[str, Fault]:
     """Return which sites write a column otherwise than the others do, and what mends it."""
     known = {site: own for site, every in cells.items() if (own := known_cells(every))}
@@ -94,9 +101,10 @@ def _other_words(name: str, known: Mapping[str, Sequence[str]]) -> dict[str, Fau
         spelled = {plain(cell): cell for cell in reversed(known[site])}
         foreign = [word for word, _ in kinds[site].most_common() if word not in levels]
         absent = [level for word, level in levels.items() if word not in spelled]
-        strange = len(spelled) > 1 and len(foreign) == len(spelled)
+        # Remarks are words of few people, which others hardly share.
+        strange = len(known[site]) >= 2 * len(spelled) > 2 and len(foreign) == len(spelled)
         if levels and foreign and (strange or same_words(absent, foreign)):
-            variable = Variable(name=name, levels=tuple(levels.values()))
+            variable = Variable(name=name, levels=in_order(levels.values()))
             seen = seen_variable(variable, (), known[site])
             found[site] = fault_of_levels(seen, len(known[site]))
         else:

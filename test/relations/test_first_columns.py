@@ -34,7 +34,7 @@ OTHERWISE: Mapping[str, tuple[str, Callable[[str], str]]] = {
 def table() -> Cells:
     return {
         "dx": ["SZ", "control"] * (N // 2),
-        "sex": ["M", "M", "F", "F"] * (N // 4),
+        "sex": ["M", "M", "F", "M"] * (N // 4),
         "age": [f"{30 + m}.5" for m in range(N)],
         "hippocampus": [f"{3600 + 9 * m}" for m in range(N)],
     }

@@ -402,8 +402,9 @@ class AggregatorRounds:
         try:
             path, labels = maps_with_names(maps)
             add_maps(self.results, Brought(path=path, labels=labels), digest_with)
-        except CapeError as err:
-            warnings.warn(f"the maps of the job are not shown: {err}", CapeWarning, stacklevel=2)
+        except Exception as err:  # the results are written, so the run has ended well
+            text = f"the maps of the job are not shown: {public_text(err)}"
+            warnings.warn(text, CapeWarning, stacklevel=2)
 
     def files(self) -> dict[str, bytes]:
         return {

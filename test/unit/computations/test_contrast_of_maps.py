@@ -125,6 +125,9 @@ def test_a_planted_difference_between_images_is_found_by_maps_that_are_named(
     pictures.unlink()
     with pytest.warns(CapeWarning, match="the maps of the job are not shown: CAPE-E016"):
         rounds.show(other)
+    other.write_bytes(b"no image")
+    with pytest.warns(CapeWarning, match="the maps of the job are not shown"):
+        rounds.show(other)
     assert not pictures.exists()
     rounds.show(maps)
     assert pictures.is_file()
