@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 from cape.algorithms.claims import Claims, SplitHalf, countable
 from cape.algorithms.component_order import above_background, z_scores
 from cape.algorithms.estimators import Array
+from cape.computations import load
 from cape.computations.ica.recipe import CALIBRATED, as_spatial
 from cape.computations.ica.settings import LeftRightConfig
 from cape.counting import CountedPeople
@@ -66,6 +67,7 @@ from cape.report.results import (
     VerdictFigures,
     read_results,
 )
+from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace, is_cifti
 from cape.space.public_basis import Basis, public_basis
@@ -126,15 +128,21 @@ def add_score(
     _write_again(folder, results)
 
 
-def add_maps(folder: Path, maps: Brought) -> Path:
+def add_maps(folder: Path, maps: Brought, digest_of: Callable[[Config, Path], str]) -> Path:
     """Bring the public maps or the atlas of a comparison to its page; return the page.
 
-    ConfigError E016: the folder has no comparison.
+    `digest_of` gives the digest of the features with these maps, or "" where it is not known.
+    ConfigError E016: the folder has no comparison, or one of other maps.
     """
     results = read_results(folder) if (folder / "results.json").is_file() else None
     if not isinstance(results, ComparisonResults):
         do = "name the folder with the results of a comparison."
         raise ConfigError("E016", problem=f"{folder} holds no comparison", do=do)
+    settings = files.read_record(folder / "settings.json", RunSettings).settings
+    config = load(results.computation).config.from_input(settings)
+    if digest_of(config, maps.path) not in ("", results.feature_space_digest):
+        problem = f"{maps.path.name} holds other maps than those of the run"
+        raise ConfigError("E016", problem=problem, do="name the file that its sites have.")
     return _write_again(folder, _with_maps(folder, results, maps))
 
 
