@@ -71,7 +71,7 @@ def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> No
             )
             for words, other in around
         ]
-        table("Around this plan", ("", "G", "works", "maps", "networks expected"), rows)
+        table("Around this plan", ("", "size", "works", "maps", "networks expected"), rows)
     _print_advice(plan)
 
 
@@ -222,28 +222,28 @@ BAR = 24
 def _print_curve(plan: PlannedRun) -> None:
     if not plan.curve:
         return
-    needed = plan.verdict.needed
+    needed, measured = plan.verdict.needed, plan.curve[0].expected_q is not None
     rows = []
     for point in plan.curve:
         # The bar ends at twice the needed G.
         reach = min(1.0, point.g / (2.0 * needed))
         bar = "#" * max(1, round(BAR * reach))
-        q = "-" if point.expected_q is None else f"{point.expected_q:.2f}"
+        error = () if point.expected_q is None else (f"{point.expected_q:.2f}",)
         rows.append(
             (
                 f"{point.epsilon:g}" + (" (planned)" if point.epsilon == plan.planned else ""),
                 f"{point.g:.0f}",
                 point.answer,
                 str(point.largest_n_components or "-"),
-                q,
+                *error,
                 bar,
             )
         )
     heading = SIZE_HEADINGS.get(plan.computation, "most components")
     table(
         f"The same sites and subjects at other budgets; {plan.n_components} components need "
-        f"G {needed:.0f} for a yes",
-        ("epsilon", "G", "works", heading, "error q", f"G, up to {2 * needed:.0f}"),
+        f"an effective size of {needed:.0f} for a yes",
+        ("epsilon", "size", "works", heading, *("error",) * measured, f"up to {2 * needed:.0f}"),
         rows,
     )
 

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from cape.report import (
     methods,
     network_maps,
     privacy_json,
+    regions,
     surface_names,
     surfaces,
 )
@@ -116,29 +118,34 @@ def add_score(
     """Mark a simulation and add how close its maps are to the planted ones.
 
     `q_ngi`: 0 is perfect; `map_correlation`: mean |r|; None where no maps were planted.  `counted`:
-    if somebody does not count.  `maps`: of a comparison, those that its owner brought.
+    if somebody does not count.  `maps`: as in `add_maps`.
     """
     results = replace(read_results(folder), simulation=True, synthetic=synthetic, counted=counted)
-    if maps is not None and isinstance(results, ComparisonResults):
-        results = _with_maps(folder, results, maps)
+    # The budget is spent: names must not cost the results.
+    with suppress(ConfigError) if isinstance(results, MapResults) else nullcontext():
+        results = results if maps is None else _with_maps(folder, results, maps)
     if isinstance(results, MapResults):  # tables have no planted truth
         results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
     _write_again(folder, results)
 
 
 def add_maps(folder: Path, maps: Brought) -> Path:
-    """Bring the public maps or the atlas of a comparison to its page; return the page.
+    """Bring the public maps of a comparison, or the atlas of any run, to its page; return the page.
 
-    ConfigError E016: the folder has no comparison.
+    ConfigError E016: the folder has no such result, or the atlas is another.
     """
     results = read_results(folder) if (folder / "results.json").is_file() else None
-    if not isinstance(results, ComparisonResults):
-        do = "name the folder with the results of a comparison."
-        raise ConfigError("E016", problem=f"{folder} holds no comparison", do=do)
+    if not isinstance(results, ComparisonResults | MapResults):
+        do = "name the folder with the results of a comparison, or of maps of an atlas."
+        raise ConfigError("E016", problem=f"{folder} holds no such result", do=do)
     return _write_again(folder, _with_maps(folder, results, maps))
 
 
-def _with_maps(folder: Path, results: ComparisonResults, maps: Brought) -> ComparisonResults:
+def _with_maps(folder: Path, results: Results, maps: Brought) -> Results:
+    if isinstance(results, MapResults):
+        regions.write_regions(folder, results, maps)
+    if not isinstance(results, ComparisonResults):
+        return results
     found = results.comparison
     names = found.regions or [one.name for one in found.asked.outcomes]
     found = replace(found, networks=network_maps.bring(folder, maps, names, found.networks))

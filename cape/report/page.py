@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -134,6 +135,7 @@ def _environment(*, markup: bool) -> jinja2.Environment:
     environment.filters["num"] = number_text
     environment.filters["epsilon"] = display_epsilon
     environment.filters["setting"] = setting_text
+    environment.filters["named_cells"] = named_cells
     return environment
 
 
@@ -146,6 +148,13 @@ def setting_text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "(empty)" if value in ("", None) else str(value)
+
+
+def named_cells(row: str, header: Sequence[str]) -> Any:
+    """Return a row of a table whose cells carry the names of their columns, for narrow screens."""
+    first, *cells = str(row).split("<td")
+    named = zip(header[1:], cells, strict=True)
+    return _markup(first + "".join(f'<td data-name="{escape(k)}"{cell}' for k, cell in named))
 
 
 def _markup(text: str) -> Any:

@@ -135,7 +135,9 @@ def test_spatial_runs_are_refused_doubtful_or_usable_by_g() -> None:
     ]  # fmt: skip
     found = rule_of("spatial", 15).forecast(unit, 60 / unit.g_of(1.0), n_basis=53)
     assert found.usable
-    assert found.text.startswith("Perhaps: G is 60, and spatial components need 90 to be sure, 50 ")
+    assert found.text.startswith(
+        "Perhaps: the effective size is 60, and spatial components need 90"
+    )
     assert any("noise alone gives 1 to 2" in text for text in found.warnings)
 
 
@@ -154,7 +156,9 @@ def test_many_templates_need_more_people_and_the_way_is_fewer_of_them() -> None:
     assert needed == [50, 50, 314, 730, 1490]
     assert [template_basis_size(math.inf, k) for k in (20, 53, 105, 200)] == [80, 80, 147, 280]
     told = advice(size(), "template", 53, 100 / size().g_of(1.0))
-    assert told.reason.startswith("G is 100, and 53 templates need 314: the maps would mostly show")
+    assert told.reason.startswith(
+        "the effective size is 100, and 53 templates need 314: the maps would"
+    )
     assert told.changes[-1] == "templates: at most 26"
     best = rule_of("template", 200)
     for g in (49, 50, 300, 1e9):
