@@ -9,6 +9,7 @@ from cape.cli.common import duration, say, table
 from cape.forecast.comparison import TermForecast
 from cape.planning.budget import PlannedRun, StageSummary
 from cape.planning.comparison_budget import DetectableEffect, PlannedComparison
+from cape.privacy.accounting import display_epsilon
 from cape.protocol.sizes import MAX_SITES
 from cape.settings.wings import NEUROFLAME, missing
 
@@ -33,7 +34,7 @@ def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> No
         "Releases",
         ("phase", "releases", "numbers", "mu", "noise std of the mean"),
         [
-            (s.phase, s.releases, s.size, "-" if s.mu is None else f"{s.mu:.4f}", _noise(s))
+            (s.phase, s.releases, s.size, "-" if s.mu is None else f"{s.mu:.4g}", _noise(s))
             for s in plan.stages
         ],
     )
@@ -150,12 +151,12 @@ def _print_epsilon(plan: PlannedRun | PlannedComparison) -> None:
     else:
         aggregator = f"the aggregator with {plan.colluders} of the sites"
         table(
-            f"Total epsilon at delta {plan.delta:g}, mu {plan.mu:.4f}",
+            f"Total epsilon at delta {plan.delta:g}, mu {plan.mu:.4g}",
             ("against", "epsilon"),
             [
-                ("a reader of the results", f"{plan.epsilon['outsider']:.4f}"),
-                ("one curious site", f"{plan.epsilon['one_site']:.4f}"),
-                (aggregator, f"{plan.epsilon['aggregator']:.4f}"),
+                ("a reader of the results", display_epsilon(plan.epsilon["outsider"])),
+                ("one curious site", display_epsilon(plan.epsilon["one_site"])),
+                (aggregator, display_epsilon(plan.epsilon["aggregator"])),
             ],
         )
 

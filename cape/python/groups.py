@@ -15,6 +15,7 @@ from cape.algorithms.estimators import Array
 from cape.data.tables import PERSON, SESSION, column_names
 from cape.errors import CapeError, ConfigError, SubjectsWarning
 from cape.frozen import dataclass
+from cape.privacy.accounting import display_epsilon
 from cape.python.api import simulate_folder
 from cape.python.notebook import comparison_html
 from cape.python.people import pandas_for, privacy_given
@@ -146,11 +147,13 @@ class GroupResult:
     def _repr_html_(self) -> str:
         privacy = "NOT PRIVATE: no privacy guarantee."
         if self.private:
-            privacy = f"epsilon {self.epsilon:.3g} at delta {self.delta:g} for every person."
+            privacy = (
+                f"epsilon {display_epsilon(self.epsilon)} at delta {self.delta:g} for every person."
+            )
         return comparison_html(self.comparison, self.sentence, privacy)
 
     def __repr__(self) -> str:
-        privacy = f"epsilon {self.epsilon:.3g}" if self.private else "NOT PRIVATE"
+        privacy = f"epsilon {display_epsilon(self.epsilon)}" if self.private else "NOT PRIVATE"
         return f"<GroupResult {self.sentence} {privacy}>"
 
 

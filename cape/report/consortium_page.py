@@ -300,7 +300,7 @@ def _claim(row: Component) -> str:
 def _table(
     rows: Sequence[Component], results: MapResults, found: Regions | None = None
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]], int]:
-    """Return header, cells, and the first column of numbers, without columns that are empty."""
+    """Return header, cells, and the first column of numbers."""
 
     def number(value: float | None, form: str, unit: str = "") -> str:
         return "" if value is None else f"{value:{form}}{unit}"
@@ -330,10 +330,8 @@ def _table(
         }
         for row in rows
     ]
-    cells = [one | other for one, other in zip(words, numbers, strict=True)]
-    header = tuple(name for name in cells[0] if any(row[name] for row in cells)) if cells else ()
-    table = [tuple(row[name] for name in header) for row in cells]
-    return header, table, sum(name in words[0] for name in header)
+    cells = [tuple((one | other).values()) for one, other in zip(words, numbers, strict=True)]
+    return (*words[0], *numbers[0]), cells, len(words[0])
 
 
 def _where(row: Component, results: MapResults) -> str:
@@ -395,7 +393,7 @@ def _free_set(folder: MapFolder, *, drawn: bool) -> Values:
     return {
         "free_bar": bar,
         "free_set": pictures,
-        "free_table": _table(rows, results, regions.read_regions(path) if rows else None),
+        "free_table": _table(rows, results, regions.read_regions(path)) if rows else (),
         "free_names": [row.name for row in rows],
     }
 

@@ -62,15 +62,13 @@ def _subjects_picture(folder: PrivateFolder) -> Picture | None:
 
 
 def _columns(folder: PrivateFolder) -> list[str]:
-    # Columns that are not empty
     if not folder.subjects:
         return ["subject"]
     first, *others = folder.subjects[0]
-    filled = [name for name in others if any(row[name] != EMPTY_CELL for row in folder.subjects)]
     if all(row["label"] == row["subject"] for row in folder.subjects):
-        filled.remove("label")
+        others.remove("label")
     # Readers look for the verdict: it comes second.  Long file names come last, after the figures.
-    rest = [name for name in filled if name not in ("verdict", "files")]
+    rest = [name for name in others if name not in ("verdict", "files")]
     return [first, "verdict", *rest, "files"]
 
 
