@@ -131,12 +131,11 @@ class Result:
     outcome: Outcome = field(repr=False)
 
     def __repr__(self) -> str:
-        privacy = (
-            f"epsilon {display_epsilon(self.epsilon)}, delta {self.delta:g}" if self.private else ""
-        )
+        privacy = "NOT PRIVATE"
+        if self.private:
+            privacy = f"epsilon {display_epsilon(self.epsilon)}, delta {self.delta:g}"
         content = "tables" if self.maps is None else f"{self.maps.shape[1]} maps"
         people = f"{self.counted.counted} of {self.counted.listed} people"
-        privacy = privacy or "NOT PRIVATE"
         parts = (self.outcome.computation, content, people, self.outcome.ended, privacy)
         return f"<Result {', '.join(parts)}>"
 

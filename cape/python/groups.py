@@ -147,9 +147,8 @@ class GroupResult:
     def _repr_html_(self) -> str:
         privacy = "NOT PRIVATE: no privacy guarantee."
         if self.private:
-            privacy = (
-                f"epsilon {display_epsilon(self.epsilon)} at delta {self.delta:g} for every person."
-            )
+            epsilon = display_epsilon(self.epsilon)
+            privacy = f"epsilon {epsilon} at delta {self.delta:g} for every person."
         return comparison_html(self.comparison, self.sentence, privacy)
 
     def __repr__(self) -> str:

@@ -437,7 +437,7 @@ def draw_subjects(labels: Sequence[str], measures: Mapping[str, Array]) -> Pictu
         worst = labels[int(values.argmax() if word.startswith("mean FD") else values.argmin())]
         lowest, highest = f"{values.min():.4g}", f"{values.max():.4g}"
         spread = f"{lowest} to {highest}, median {middle:.4g}, worst {worst}"
-        texts.append(f"{word} {lowest} in all" if lowest == highest else f"{word} {spread}")
+        texts.append(f"{word} {spread}")
     figure.align_ylabels()
     return _chart(figure, f"Scans of {len(labels)} subjects: {'; '.join(texts)}.")
 

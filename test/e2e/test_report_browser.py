@@ -213,7 +213,7 @@ FIRST = """<script>addEventListener("load", () => {
   const at = (e) => { const r = e.getBoundingClientRect(); return sides.map(s => r[s]); };
   const all = (which) => [...document.querySelectorAll(which)].map(at);
   const told = {sentence: all("h1"), facts: all(".keys > div"), privacy: all("p.private"),
-                maps: all(".mosaic li")};
+                maps: all(".mosaic li"), ends: [[document.body.scrollHeight]]};
   window.parent.document.body.setAttribute("data-first", encodeURIComponent(JSON.stringify(told)));
 });</script>"""
 
@@ -227,9 +227,16 @@ def first_screen(page: Path, folder: Path, *, more: str = "") -> dict[str, list[
     return json.loads(unquote(html.unescape(found[1])))
 
 
+@pytest.mark.parametrize(("name", "screens"), [("fifteen", 8), ("effects", 6), ("large-site", 8)])
+def test_a_page_is_not_longer_than_so_many_screens(pages, name, screens, tmp_path):
+    """The page of maps had 17, its text in the left half alone."""
+    assert first_screen(pages[name], tmp_path)["ends"][0][0] <= 800 * screens
+
+
 def check_first_screen(told: dict[str, list[list[float]]], n_maps: int) -> None:
     assert [len(told[what]) for what in ("sentence", "facts", "privacy")] == [1, 3, 1]
     assert len(told["maps"]) == n_maps
+    told.pop("ends")
     for top, bottom, left, right in itertools.chain.from_iterable(told.values()):
         assert 0 <= top < bottom <= 800
         assert 0 <= left < right <= 1280

@@ -389,8 +389,7 @@ def test_spectra_are_summed_up_by_range_and_by_their_bands():
 
 def test_the_page_tells_scans_and_spectra_of_its_subjects(private):
     page = (private / "index.html").read_text()
-    assert "coverage 0.98 in all" in page
-    assert "tSNR 40 to 42, median 41, worst sub-01" in page
+    assert "Scans of 2 subjects: tSNR 40 to 42, median 41, worst sub-01" in page
     assert "Spectra, medians over subjects" in page
     rows = files.read_table(private / "spectra_summary.tsv")
     assert {row["measure"] for row in rows} == {"dynamic_range_db", "low_to_high"}
