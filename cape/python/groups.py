@@ -68,7 +68,7 @@ class GroupResult:
     >>> found = cape.compare_groups(tables, "dx", variables={"dx": ["control", "SZ"]},
     ...                             outcomes={"volume": (3, 6)}, public="dx", epsilon=4.0)
     >>> found
-    <GroupResult SZ and control differ in volume: ... epsilon 4>
+    <GroupResult SZ and control differ in volume: ... epsilon 4.000>
     """
 
     sentence: str
