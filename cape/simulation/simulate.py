@@ -19,6 +19,7 @@ from cape.algorithms.scores import isi, match_maps
 from cape.computations import configured
 from cape.counting import CountedPeople, counted_together
 from cape.data.folders import site_folders
+from cape.data.space import ATLAS_FILES
 from cape.data.templates import file_of_maps, maps_with_names
 from cape.engines.coinstac.site import leave_run
 from cape.errors import (
@@ -180,10 +181,21 @@ def _counted(work: Path, sites: Iterable[str]) -> CountedPeople | None:
 
 
 def _brought(setup: RunSetup) -> Brought | None:
-    if not setup.maps:
+    """Return the maps of a comparison, or the first site's atlas if a table names its regions."""
+    if proposed(setup.settings) == "capecontrast":
+        if not setup.maps:
+            return None
+        path, labels = maps_with_names(Path(setup.maps))
+        return Brought(path=path, labels=labels)
+    if setup.settings.get("feature_space") != "atlas":
         return None
-    path, labels = maps_with_names(Path(setup.maps))
-    return Brought(path=path, labels=labels)
+    site = next(iter(site_folders(Path(setup.directory)).values()))
+    names = filter(None, (str(setup.settings.get("atlas") or ""), *ATLAS_FILES))
+    for name in names:
+        if (site / name).is_file():
+            path, labels = maps_with_names(site / name)
+            return Brought(path=path, labels=labels) if labels else None
+    return None
 
 
 def _score(setup: RunSetup, consortium: Path, counted: CountedPeople | None) -> None:
