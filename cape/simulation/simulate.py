@@ -41,7 +41,7 @@ from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.settings.own_words import POLICY_FILE
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way, notices
-from cape.site.files import folder_lock
+from cape.site.files import folder_lock, why_and_where
 from cape.site.places import SitePlaces
 from cape.site.policy import NO_LEDGER, SitePolicy, load_policy
 from cape.space.feature_space import FeatureSpace
@@ -139,7 +139,7 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
         work.mkdir(parents=True, exist_ok=True)
     except OSError as err:
         problem, do = "the folder cannot be made", "choose another --out."
-        raise ConfigError("E016", problem=problem, do=do, detail=str(err)) from err
+        raise ConfigError("E016", problem=problem, do=do, detail=why_and_where(err)) from err
     with folder_lock(work, "this results folder", patience=0.0):
         # Under the lock: what lies here is of a simulation that was killed.
         _leave_run(work, sites)
