@@ -180,11 +180,8 @@ def check_run(name: str, transcript, data: list, way: str) -> None:
         f"{name} {way}: {leaves.documents + stays.documents} documents, "
         f"{leaves.bytes + stays.bytes} bytes scanned, 0 hits"
     )
-    assert transcript.secrets.sums >= 3
-    # Looks of a comparison are short, and what is put to them has noise: of how many sums a canary
-    # can be made is chance (9 to 22 were seen, and a floor of 10 was red in one run of eight).
-    few = simulated(name) or name == "capecontrast"
-    assert few or len(transcript.secrets.numbers) > 10
+    # A comparison of one outcome has few sums, and each look is a short one.
+    assert simulated(name) or len(transcript.secrets.numbers) > 10
     assert len(transcript.secrets.hidden) > 50
     words = transcript.words()
     assert np.unique(words).size == words.size

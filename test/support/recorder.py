@@ -91,15 +91,12 @@ class Secrets:
         Made from data, before any noise: working arrays, single answers, sums of sites.
     hidden : list
         Noise, masks, masked-to-be sums, keys, entropy: nowhere, not even in a site's own files.
-    sums : int
-        How many sums of sites were heard.
     opened : list
         Streams of what sites commit to and then show: their parts of the graph of SecureAgg.
     """
 
     numbers: list[Any] = field(default_factory=list)
     hidden: list[Any] = field(default_factory=list)
-    sums: int = 0
     opened: list[Any] = field(default_factory=list)
     heard: Callable[[str, Any], None] = lambda what, value: None
 
@@ -154,7 +151,6 @@ class Secrets:
 
         total = real(stacks, dataclasses.replace(query, answer=answer), event)
         self.heard("mean of a site", total / event.gamma)
-        self.sums += 1
         self.numbers += scanner.windows("sum of a site", total)
         self.numbers += scanner.windows("mean of a site", total / event.gamma)
         return total
