@@ -54,7 +54,6 @@ WHY: Final[Mapping[int, str]] = {
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
     errno.ENFILE: "too many files are open on this computer",
     errno.ENOMEM: "memory is used up",
-    errno.EPIPE: "who read the output has gone",
 }
 # Locked instead of its folder if the file system cannot lock folders
 LOCK_FILE = ".cape.lock"
