@@ -175,7 +175,9 @@ def _people_who_count(folder: Path, given: dict[str, object], *, as_json: bool) 
     owner = read_settings(None, given)
     checked = check_folder(folder, owner, policy=SitePolicy(), headers_only=True)
     if not as_json:
-        say(checked.counted.sentence)
+        say(
+            f"{checked.counted.sentence} By headers alone: what the data tell, cape validate counts."
+        )
     return checked.counted.counted, len(checked.sites)
 
 
