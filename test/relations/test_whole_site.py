@@ -45,8 +45,8 @@ SERIES = LARGE | {"computation": "capedjica", "feature_space": "matrix", "n_feat
                   "columns": ",".join(NAMES), "orientation": "time_by_feature", "n_rounds": 2,
                   "n_looks": 1}  # fmt: skip
 # What Python does not set itself
-OF_PYTHON = {"n_components", "min_timepoints", "accept_low_quality", "mask", "tr",
-             "feature_space", "n_features", "columns", "orientation", "n_rounds", "n_looks"}  # fmt: skip
+OF_PYTHON = {"n_components", "min_timepoints", "accept_low_quality", "mask", "tr", "n_rounds",
+             "n_looks", "feature_space", "n_features", "columns", "orientation"}  # fmt: skip
 
 
 def mask() -> Grid:
