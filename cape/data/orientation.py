@@ -122,7 +122,7 @@ def _likeness(values: Array, seen: npt.NDArray[np.bool_], mask: Array) -> float:
     others = [np.fft.rfft2(a) for a in (mask, mask * mask)]
 
     def moved(one: Spectrum, other: Spectrum) -> Array:
-        """Sums of products of two volumes, the first moved along y and z."""
+        """Return sums of products of two volumes, the first moved along y and z."""
         every = np.fft.irfft2(np.sum(one * other, axis=0), s=mask.shape[1:])
         return np.asarray(every[np.ix_(MOVES, MOVES)])
 
