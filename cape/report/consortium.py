@@ -122,7 +122,8 @@ def add_score(
     `q_ngi`: 0 is perfect; `map_correlation`: mean |r|; None where no maps were planted.  `counted`:
     if somebody does not count.  `maps`: as in `add_maps`.
     """
-    results = replace(read_results(folder), simulation=True, synthetic=synthetic, counted=counted)
+    results: Results = read_results(folder)
+    results = replace(results, simulation=True, synthetic=synthetic, counted=counted)
     # The budget is spent: names must not cost the results.
     with suppress(ConfigError) if isinstance(results, MapResults) else nullcontext():
         results = results if maps is None else _with_maps(folder, results, maps)
