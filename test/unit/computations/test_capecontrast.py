@@ -41,7 +41,6 @@ from support.simulation import simulate
 GIVEN: dict[str, Any] = {
     "epsilon": 8.0, "delta": 1e-5, "variables": "dx control/patient, age 18:90, sex m/f",
     "formula": "dx + age + sex", "outcomes": "volume -20:20, score -20:20", "public": "dx",
-    "accept_low_quality": True,
 }  # fmt: skip
 MANY = ", ".join(["volume -20:20", "score -20:20", *(f"v{k} -20:20" for k in range(2, 10))])
 
@@ -330,13 +329,13 @@ def test_too_few_people_are_refused_before_anything_is_spent(tmp_path: Path) -> 
     with pytest.raises(
         ConfigError, match=r"would be found is \d\.\d sd; at most 0\.8 is accepted"
     ) as refused:
-        rows_of(data, tmp_path / "out", epsilon=0.3, accept_low_quality=False)
+        rows_of(data, tmp_path / "out", epsilon=0.3)
     (epsilon,) = (
         part for part in refused.value.public.split(", or ") if part.strip().startswith("epsilon")
     )
     typed = float(epsilon.partition("= ")[2])
-    assert rows_of(data, tmp_path / "again", epsilon=typed, accept_low_quality=False)
-    rows_of(data, tmp_path / "low", epsilon=0.3)
+    assert rows_of(data, tmp_path / "again", epsilon=typed)
+    rows_of(data, tmp_path / "low", epsilon=0.3, accept_low_quality=True)
     text = (tmp_path / "low" / "consortium" / "results.json").read_text()
     assert "Of dx, the smallest difference that would be found is " in text
 
@@ -344,13 +343,9 @@ def test_too_few_people_are_refused_before_anything_is_spent(tmp_path: Path) -> 
 def test_nobody_but_who_types_it_accepts_low_quality(tmp_path: Path) -> None:
     """`cape simulate` set it for the owner, who then read an answer that could not see anything."""
     data = study(tmp_path / "data", (20, 20, 20))
-    given = {name: value for name, value in GIVEN.items() if name != "accept_low_quality"}
+    given = {"computation": "capecontrast", **GIVEN, "epsilon": 1.0}
     with pytest.raises(ConfigError, match="E150"):
-        simulate(
-            data,
-            out=tmp_path / "out",
-            settings={"computation": "capecontrast", **given, "epsilon": 1.0},
-        )
+        simulate(data, out=tmp_path / "out", settings=given)
 
 
 def test_a_comparison_lets_no_site_drop_out() -> None:
