@@ -297,7 +297,7 @@ def _of_one_version(study: _Study) -> _Study:
     for site, refusal in study.refusals.items():
         if refusal.code != versions:
             ways = "".join(f"\n  {way}" for way in refusal.ways)
-            problem = f"site {site}: {refusal.text}"
+            problem = f"site {site}: {refusal.text.removesuffix('.')}"
             do = f"type one of{ways}" if ways else "then type the command again."
             raise ConfigError("E018", problem=problem, do=do)
     named = study.named

@@ -55,6 +55,7 @@ class Recipe:
     widest: int  # largest d that may be chosen
     by_volume: bool = False  # of a mask, d follows from its volume (`public_basis.size_of_volume`)
     max_components: int  # largest R that may be chosen; 0 without components
+    room: float = math.inf  # largest R per feature, where R follows from the run
 
 
 # -- the settings of every computation -----------------------------------------------------------

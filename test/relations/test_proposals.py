@@ -63,9 +63,13 @@ def test_a_lab_alone_types_what_it_is_told_to_type(tmp_path, capsys, data, below
         proposed = re.search(r"then: cape (validate .*)", told)[1]
         assert "READY: " in typed(capsys, *shlex.split(proposed))
     typed(capsys, "people", folder)
-    assert "READY: " in typed(capsys, "validate", folder)
+    # `validate` called the lab by the folder of its files, `simulate` by the one that is typed.
+    told = typed(capsys, "validate", folder)
+    assert "READY: " in told
+    assert f"site {folder.name}" in told
     typed(capsys, "simulate", folder, "--out", tmp_path / "out", *EPSILON, "--quiet")
     assert (tmp_path / "out" / "consortium" / "index.html").is_file()
+    assert (tmp_path / "out" / folder.name / "private").is_dir()
 
 
 def test_a_site_of_a_consortium_rehearses_alone_with_the_settings_beside_it(

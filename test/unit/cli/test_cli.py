@@ -578,13 +578,13 @@ def test_budget_says_in_words_what_to_expect(capsys: pytest.CaptureFixture[str])
     assert "Will it work?  No: on images of brains temporal ICA" in capsys.readouterr().out
     assert cli.main([*TEMPORAL, "--epsilon", "1", *OF_SQUARES]) == 0
     good = capsys.readouterr().out
-    assert "Will it work?  Yes: G is 238, and 20 components need 232." in good
+    assert "Will it work?  Yes: the effective size is 238, and 20 components need 232." in good
     assert good.count("On synthetic data") == 1
     assert cli.main([*TEMPORAL, "--epsilon", "0.5", *OF_SQUARES]) == 0
-    assert "Will it work?  Perhaps: G is 126" in capsys.readouterr().out
+    assert "Will it work?  Perhaps: the effective size is 126" in capsys.readouterr().out
     assert cli.main([*TEMPORAL, "--epsilon", "0.2", *OF_SQUARES]) == 0
     bad = capsys.readouterr().out
-    assert "Will it work?  No: G is 54" in bad
+    assert "Will it work?  No: the effective size is 54" in bad
     assert "the maps would mostly show noise" in bad
 
 
@@ -621,7 +621,7 @@ def test_of_an_atlas_the_table_of_voxels_promises_nothing(
     size = ["budget", "--subjects", "256", "--sites", "4", "--epsilon", "2"]
     assert cli.main([*size, "--set", "computation=capegica", "--set", "feature_space=atlas"]) == 0
     said = capsys.readouterr().out
-    assert "Will it work?  Yes: G is 111, and spatial components need 90." in said
+    assert "Will it work?  Yes: the effective size is 111, and spatial components need 90." in said
     assert "maps are expected to be networks" not in said
     assert "12 of 15" not in said
 
