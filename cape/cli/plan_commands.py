@@ -193,9 +193,9 @@ def _check_files(paths: Sequence[Path], *, as_json: bool) -> None:
     result({"files": rows, **figures}, as_json=as_json)
     for i, file in () if as_json else enumerate(files):
         epsilon = f"{file.epsilon:.6g}" if file.private else "infinite"
-        claimed = "none" if file.claimed is None else f"{file.claimed:.6g}"
+        stated = "none" if file.claimed is None else f"{file.claimed:.6g}"
         verdict = "WRONG" if file.findings else "ok"
-        say(f"{verdict}: epsilon {epsilon} recomputed, {claimed} claimed, {file.path}")
+        say(f"{verdict}: epsilon {epsilon} recomputed, {stated} stated, {file.path}")
         if i in total.same:
             say(f"  the same run as {total.same[i]}: counted once", style="yellow")
         for finding in file.findings:
