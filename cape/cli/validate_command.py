@@ -231,7 +231,8 @@ def _print_settings(owner: OwnerSettings) -> None:
     space = config.mask if config.feature_space == "mask" else config.feature_space
     parts = [f"settings {config.digest()[:16]}", f"space {space}"]
     if max_components := resolve(config).max_components:
-        parts.append(f"R {getattr(config, 'n_components', 0) or f'by G, {max_components} at most'}")
+        asked = getattr(config, "n_components", 0)
+        parts.append(f"{asked or f'at most {max_components}'} components")
     parts.append(f"TR {config.tr:g} s" if config.tr else "TR any")
     if not owner.has_budget:
         parts.append("epsilon and delta not given: no plan is checked")

@@ -347,8 +347,9 @@ class _Outcomes:
         """Yield the outcomes that were read, of the people who are asked."""
         labels, place = [listed[m] for m in asked], {m: i for i, m in enumerate(asked)}
         for k, cells in self.others.items():
-            odd = {place[m]: cell for m, cell in cells.items()
-                   if m in place and np.isnan(self.u[m, k])}  # fmt: skip
+            odd = {
+                place[m]: cell for m, cell in cells.items() if m in place and np.isnan(self.u[m, k])
+            }
             yield seen_outcome(self.question.outcomes[k], labels, self.u[list(asked), k], odd)
 
 

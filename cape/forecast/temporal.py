@@ -24,9 +24,7 @@ from cape.frozen import dataclass
 
 # u(R): components R -> G from which nine of ten synthetic sets of focal maps come back with q < .1
 # (measured with the spatial start at 3 to 20 and 30, 25 is between)
-LIKELY: Final[dict[float, float]] = {
-    3: 38, 5: 58, 10: 70, 15: 88, 20: 105, 25: 125, 30: 145,
-}  # fmt: skip
+LIKELY: Final[dict[float, float]] = {3: 38, 5: 58, 10: 70, 15: 88, 20: 105, 25: 125, 30: 145}
 LIKELY_ABOVE_30: Final = 4.9  # a component, untested
 
 # G / u(R) -> share of runs on synthetic focal maps that end with a confirmed map: 343 runs of R 5
@@ -88,11 +86,11 @@ Q_AT: Final[dict[float, float]] = {
 
 # Results on synthetic data by answer (docs/results.md)
 SYNTHETIC: Final[dict[ForecastAnswer, str]] = {
-    "no": "On synthetic focal maps 2 of 50 runs with so small a G confirmed a map.",
-    "perhaps": "On synthetic data 65 of 70 runs at G 110 and 170 (R 20) had q < .1 where maps were "
-    "focal, 1 of 4 where they were smooth.",
-    "yes": "On synthetic data all 70 runs at G 240 (R 20) with something to separate in time had "
-    "q < .1.",
+    "no": "On synthetic focal maps 2 of 50 runs of so small a size confirmed a map.",
+    "perhaps": "On synthetic data 65 of 70 runs of effective size 110 and 170 (20 components) had "
+    "an error below .1 where maps were focal, 1 of 4 where they were smooth.",
+    "yes": "On synthetic data all 70 runs of effective size 240 (20 components) with something to "
+    "separate in time had an error below .1.",
 }
 
 
@@ -195,7 +193,7 @@ class TemporalRule(ForecastRule):
 
     def reason(self, g: float) -> str:
         sure, possible = self.needed_g(), self.refused_below()
-        about = f"G is {g:.0f}, and {self.n_components} {self.noun} need"
+        about = f"the effective size is {g:.0f}, and {self.n_components} {self.noun} need"
         if self.unmeasured and g >= possible:
             return f"{about} {sure:.0f}, but {self.unmeasured} was not measured"
         if g >= sure:
@@ -269,7 +267,7 @@ class TemporalRule(ForecastRule):
             return ""
         return (
             "On one real data set (40 resting adults, 10 mm) rounds took away what spatial ICA had "
-            "found, at every G up to 400: for images capegica is advised."
+            "found, at every effective size up to 400: for images capegica is advised."
         )
 
     def _warnings(self, size: RunSize, mu: float, n_basis: int) -> tuple[str, ...]:
@@ -303,7 +301,7 @@ class TemporalRule(ForecastRule):
         # The other models need less G; spatial ICA comes first because it discovers its maps.
         if g >= MIN_CLEAR_G:
             changes.append(
-                "computation: capegica, another model, which needs less (docs/separations.md)"
+                "computation: capegica, another model, which needs less (docs/choosing.md)"
             )
         elif g >= MIN_TEMPLATE_G:
             changes.append("computation: capedualreg, another model, with public template maps")

@@ -41,6 +41,7 @@ from cape.planning.comparison_budget import PlannedComparison
 from cape.planning.consortium_folder import has_settings, proposed
 from cape.planning.judge import judge_config
 from cape.planning.validate import own_store
+from cape.privacy.accounting import display_epsilon
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
@@ -131,10 +132,11 @@ class Result:
     outcome: Outcome = field(repr=False)
 
     def __repr__(self) -> str:
-        privacy = f"epsilon {self.epsilon:.3g}, delta {self.delta:g}" if self.private else ""
+        privacy = "NOT PRIVATE"
+        if self.private:
+            privacy = f"epsilon {display_epsilon(self.epsilon)}, delta {self.delta:g}"
         content = "tables" if self.maps is None else f"{self.maps.shape[1]} maps"
         people = f"{self.counted.counted} of {self.counted.listed} people"
-        privacy = privacy or "NOT PRIVATE"
         parts = (self.outcome.computation, content, people, self.outcome.ended, privacy)
         return f"<Result {', '.join(parts)}>"
 

@@ -377,7 +377,7 @@ def test_without_an_owners_word_r_and_d_follow_from_g(epsilon, d, R) -> None:
     given = {"epsilon": epsilon, "delta": 1e-5, "accept_low_quality": epsilon < 1}
     plan = budget_of({**given, "computation": "capegica"}, n_sites=4, n_subjects=256)
     assert (plan.n_basis, plan.n_components) == (d, R)
-    assert f"R follows from G {plan.verdict.g:.0f}" in plan.why_sizes
+    assert f"follows from the effective size, {plan.verdict.g:.0f}" in plan.why_sizes
     config = load("capegica").config.from_input(given)
     space = mask_space(config)
     # A site finds the same from the roster, and the clip of the release is that of R.
@@ -399,7 +399,7 @@ def test_an_owners_r_rules_and_people_and_parcels_bound_it() -> None:
         {**given, "computation": "capegica", "n_components": 9}, n_sites=4, n_subjects=256
     )
     assert (plan.n_components, plan.n_basis) == (9, 240)
-    assert "R is that of the settings" in plan.why_sizes
+    assert "components is that of the settings" in plan.why_sizes
 
     def r_of(n_features: int, n_subjects: int, **more: Any) -> int:
         config = load("capegica").config.from_input({**given, **more})
