@@ -19,13 +19,13 @@ from cape.report.network_maps import Brought
 from cape.report.results import MapResults
 from cape.space.feature_space import FeatureSpace
 
-# Regions that are named of a map, at most, and their least part of its largest |z|
-MAX_NAMED: Final = 3
-LEAST: Final = 0.5
+# NamedRegions that are named of a map, at most, and their least part of its largest |z|
+_MAX_NAMED: Final = 3
+_LEAST: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Regions:
+class NamedRegions:
     """Names of regions in the order of the features, and the z-maps (D, R)."""
 
     names: tuple[str, ...]
@@ -34,8 +34,8 @@ class Regions:
     def strongest(self, k: int) -> tuple[tuple[str, float], ...]:
         """Return the strongest regions of map `k`, each with its z."""
         z = self.z[:, k]
-        order = np.argsort(-np.abs(z), kind="stable")[:MAX_NAMED]
-        least = LEAST * abs(z[order[0]])
+        order = np.argsort(-np.abs(z), kind="stable")[:_MAX_NAMED]
+        least = _LEAST * abs(z[order[0]])
         return tuple((self.names[j], float(z[j])) for j in order if abs(z[j]) >= least)
 
 
@@ -86,13 +86,13 @@ def _atlas(path: Path) -> tuple[Array, Array]:
     return np.rint(values).astype(np.int32), np.asarray(image.affine, dtype=np.float64)
 
 
-def read_regions(path: Path) -> Regions | None:
+def read_regions(path: Path) -> NamedRegions | None:
     """Return the regions of a file of maps; None if nothing names them."""
     if path.name.endswith(maps.ENDINGS["parcels"]):
         names = files.load_image(path).header.get_axis(1).name
-        return Regions(names=tuple(map(str, names)), z=surfaces.read_cifti(path))
+        return NamedRegions(names=tuple(map(str, names)), z=surfaces.read_cifti(path))
     if not _table_of(path).is_file():
         return None
     rows = [list(row.values()) for row in files.read_table(_table_of(path))]
     z = np.array([[float(x) for x in row[2:]] for row in rows])
-    return Regions(names=tuple(row[1] for row in rows), z=z)
+    return NamedRegions(names=tuple(row[1] for row in rows), z=z)
