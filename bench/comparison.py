@@ -152,6 +152,10 @@ def forecast(name: str, people: int, sites: int, epsilon: float) -> list[float]:
     return [term.se for term in forecast_of(config, usual_sites(config, sites, people))]
 
 
+def is_small(p: float | None) -> bool:
+    return p is not None and p < 0.05
+
+
 def seen(
     found: Found, term: str, size: float, truth: Mapping[str, float], names: np.ndarray
 ) -> dict[str, float]:
@@ -162,16 +166,16 @@ def seen(
     held, hit = [], []
     for row in rows:
         true = size * truth.get(row.contrast, 0.0) * effect[row.outcome]
-        if not np.isnan(row.p):
+        if row.p is not None:
             held.append(row.low95 < true < row.high95)
         if row.contrast in truth:
-            hit.append(row.p < 0.05)
+            hit.append(is_small(row.p))
     return {
-        "rejected": float(np.mean([row.p < 0.05 for row in whole])),
+        "rejected": float(np.mean([is_small(row.p) for row in whole])),
         "coverage": float(np.mean(held)) if held else np.nan,
         "power": float(np.mean(hit)) if hit else np.nan,
         "withheld": float(np.mean([row.fits != "yes" for row in rows])),
-        "se": float(np.median([row.se for row in rows])),
+        "se": float(np.median([np.nan if row.se is None else row.se for row in rows])),
     }
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import combinations, product
+from itertools import combinations, combinations_with_replacement, product
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,53 +19,75 @@ from cape.algorithms.design import group_codes
 from cape.algorithms.estimators import Array
 from cape.algorithms.significance import benjamini_hochberg, f_p, holm, t95, t_p
 from cape.frozen import dataclass
+from cape.settings.measures import edge_names
 from cape.settings.question import Question, Term
 
 # Answers with these marks have no p: groups may differ in shape or covariates instead.
 NO_P = ("shape", "partly", "lacks")
 
 
+# Where it differs from zero, after Holm
+SIGNIFICANT: Final = 0.05
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EffectRow:
-    """One contrast of one outcome; NaN: not known."""
+class Effect:
+    """One contrast of one outcome, a row of effects.tsv; None: withheld, or not known."""
 
     term: str
     contrast: str
     outcome: str
-    estimate: float  # in the unit of the outcome, as all to `sd`
-    low95: float
-    high95: float
-    se: float  # under the null
-    se_sampling: float
-    se_privacy: float
-    se_adjustment: float
-    se_shape: float
-    se_sites: float
-    sd: float  # of people within sites and groups, at equal covariates
-    d: float
-    d_low95: float
-    d_high95: float
-    p: float
-    p_holm: float  # over outcomes and contrasts of the term; at least that of the omnibus
-    q_bh: float
-    observed: float  # share of people with the outcome, where the site has it
-    fits: str
+    region_a: str | None  # the ends of an edge
+    region_b: str | None
+    estimate: float | None
+    unit: str | None  # of all to `high95`, `sd` and the errors
+    se: float | None  # under the null
+    low95: float | None
+    high95: float | None
+    d: float | None  # in `sd`
+    d_low95: float | None
+    d_high95: float | None
+    sd: float | None  # of people within sites and groups, adjusted as the term is
+    p: float | None
+    p_holm: float | None  # over outcomes and contrasts of the term; at least that of the omnibus
+    q_bh: float | None
+    se_sampling: float | None  # the squares of these parts add up to that of `se`
+    se_privacy: float | None
+    se_adjustment: float | None
+    se_shape: float | None
+    se_sites: float | None
+    observed: float | None  # share of the people asked who have a value, where the site has it
+    fits: str  # "yes" | "range" | "large" | "shape" | "partly" | "ties" | "no d" | "lacks"
+
+    @property
+    def found(self) -> bool:
+        """Whether it differs from zero after Holm."""
+        return self.p_holm is not None and self.p_holm < SIGNIFICANT
+
+    def share(self, part: str) -> float | None:
+        """Return the share of a part, such as "privacy", in the square of the error."""
+        value: float | None = getattr(self, f"se_{part}")
+        return None if value is None or not self.se else (value / self.se) ** 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OmnibusRow:
-    """The test that no group differs in an outcome."""
+class Omnibus:
+    """The test that no group differs in an outcome, a row of omnibus.tsv."""
 
     term: str
     outcome: str
-    chi2: float
-    df: int
-    p: float
-    p_holm: float  # over outcomes
-    q_bh: float
+    chi2: float | None
+    df: float | None
+    p: float | None
+    p_holm: float | None  # over outcomes
+    q_bh: float | None
+
+    @property
+    def found(self) -> bool:
+        return self.p_holm is not None and self.p_holm < SIGNIFICANT
 
 
-def effects(question: Question, answers: Sequence[TermAnswer]) -> tuple[EffectRow, ...]:
+def effects(question: Question, answers: Sequence[TermAnswer]) -> tuple[Effect, ...]:
     """Return the effects of all terms, by term, contrast and outcome."""
     return tuple(
         row
@@ -73,28 +96,18 @@ def effects(question: Question, answers: Sequence[TermAnswer]) -> tuple[EffectRo
     )
 
 
-def omnibus(question: Question, answers: Sequence[TermAnswer]) -> tuple[OmnibusRow, ...]:
+def omnibus(question: Question, answers: Sequence[TermAnswer]) -> tuple[Omnibus, ...]:
     """Return a row for each term of several columns and each outcome."""
     rows = []
     for term, answer in zip(question.asked, answers, strict=True):
         if answer.public.q == 1:
             continue
         chi2, p = _tests(answer)
-        for outcome, *values in zip(
-            question.outcomes, chi2, p, _adjusted(holm, p), _adjusted(benjamini_hochberg, p),
-            strict=True,
-        ):  # fmt: skip
-            rows.append(
-                OmnibusRow(
-                    term=term.text,
-                    outcome=outcome.name,
-                    chi2=float(values[0]),
-                    df=answer.public.q,
-                    p=float(values[1]),
-                    p_holm=float(values[2]),
-                    q_bh=float(values[3]),
-                )
-            )
+        each = zip(chi2, p, _adjusted(holm, p), _adjusted(benjamini_hochberg, p), strict=True)
+        for outcome, row in zip(question.outcomes, each, strict=True):
+            values = dict(zip(("chi2", "p", "p_holm", "q_bh"), map(_known, row), strict=True))
+            q = float(answer.public.q)
+            rows.append(Omnibus(term=term.text, outcome=outcome.name, df=q, **values))
     return tuple(rows)
 
 
@@ -123,7 +136,7 @@ def _adjusted(method: object, p: Array) -> Array:
     return adjusted
 
 
-def _effects_of(question: Question, term: Term, answer: TermAnswer) -> Iterator[EffectRow]:
+def _effects_of(question: Question, term: Term, answer: TermAnswer) -> Iterator[Effect]:
     names, vectors, factors = zip(*contrasts(question, term), strict=True)
     c = np.array(vectors)  # (n, q)
     units = np.array([one.unit for one in question.outcomes])
@@ -145,8 +158,6 @@ def _effects_of(question: Question, term: Term, answer: TermAnswer) -> Iterator[
     if answer.public.q > 1:
         p_holm = np.maximum(p_holm, _adjusted(holm, _tests(answer)[1]))
     q_bh = _adjusted(benjamini_hochberg, p.ravel()).reshape(p.shape)
-    parts = answer.parts
-    errors = {name: np.sqrt(variance(getattr(parts, name))) for name in parts.__slots__}
     lacks = np.array([fit == "lacks" for fit in answer.fits])
     sd = np.where(lacks, np.nan, answer.sd * units)
     known_d = np.where([fit == "yes" for fit in answer.fits], sd, np.nan)
@@ -156,26 +167,49 @@ def _effects_of(question: Question, term: Term, answer: TermAnswer) -> Iterator[
     low, high = _ends(estimate, t * np.sqrt(error), of_sign)
     d_error = error / known_d**2 + d**2 * answer.sd_error
     d_low, d_high = _ends(d, t * np.sqrt(d_error), of_sign)
+    parts = answer.parts
+    columns: dict[str, Any] = {
+        f"se_{name}": np.sqrt(variance(getattr(parts, name))) for name in parts.__slots__
+    }
+    columns |= {"estimate": estimate, "se": np.sqrt(null), "low95": low, "high95": high, "sd": sd}
+    columns |= {"d": d, "d_low95": d_low, "d_high95": d_high, "observed": answer.observed}
+    columns |= {"p": p, "p_holm": p_holm, "q_bh": q_bh}
+    columns = {name: np.broadcast_to(values, size.shape) for name, values in columns.items()}
+    ends = regions_of(question)
     for (i, name), (k, outcome) in product(enumerate(names), enumerate(question.outcomes)):
-        yield EffectRow(
+        region_a, region_b = ends.get(outcome.name, (None, None))
+        yield Effect(
             term=term.text,
             contrast=name,
             outcome=outcome.name,
-            estimate=float(estimate[i, k]),
-            low95=float(low[i, k]),
-            high95=float(high[i, k]),
-            se=math.sqrt(null[i, k]),
-            **{f"se_{name}": float(error[i, k]) for name, error in errors.items()},
-            sd=float(sd[k]),
-            d=float(d[i, k]),
-            d_low95=float(d_low[i, k]),
-            d_high95=float(d_high[i, k]),
-            p=float(p[i, k]),
-            p_holm=float(p_holm[i, k]),
-            q_bh=float(q_bh[i, k]),
-            observed=float(answer.observed[k]),
+            region_a=region_a,
+            region_b=region_b,
+            unit=outcome.word or None,
             fits=answer.fits[k],
+            **{name: _known(values[i, k]) for name, values in columns.items()},
         )
+
+
+def _known(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def regions_of(question: Question) -> dict[str, tuple[str, str]]:
+    """Return the two ends of each outcome; empty if these are not all edges of some regions."""
+    names, measure = [one.name for one in question.outcomes], question.measure
+    if measure is not None and measure.kind == "domains":
+        named = dict.fromkeys(measure.domains)
+        pairs = {
+            a if a == b else f"{a} - {b}": (a, b)
+            for a, b in combinations_with_replacement(named, 2)
+        }
+        return {name: pairs[name] for name in names}
+    regions = list(dict.fromkeys(end for name in names for end in name.split(" - ")))
+    if measure is not None:
+        regions = list(measure.networks) if measure.kind == "fnc" else []
+    ends = dict(zip(edge_names(regions), combinations(regions, 2), strict=True))
+    # Columns of a table are edges if they are named so, all pairs in their order.
+    return ends if len(names) > 2 and list(ends) == names else {}
 
 
 def _ends(estimate: Array, half: Array, of_sign: Array) -> tuple[Array, Array]:

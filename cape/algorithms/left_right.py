@@ -25,7 +25,7 @@ NOTHING_Z = 2.0  # z below which the verdict is "nothing"
 # Std of T, over R, between real noise and the simulated one, which no number of people averages
 # out.  Noise with sharp borders (30 mm blocks of people and of smooth fields, moved) lay .023 above
 # the simulation at G 200 and 400 (rms .025, at most .042) and not above it at G 50 and 100; brains
-# lay .28 to .62 above it (docs/separations.md).
+# lay .28 to .62 above it (docs/choosing.md).
 BORDERS = 0.025
 
 # The public simulation of subjects without a brain: smoothness (mm), white noise beside a field of

@@ -18,12 +18,6 @@ Z95 = 1.959963984540054
 Z80 = 0.8416212335729143
 
 
-def two_sided_p(estimate: Array, se: Array) -> Array:
-    """Two-sided p-values (K,) of normal estimates with these standard errors."""
-    z = np.abs(estimate) / np.maximum(se, 1e-300)
-    return np.array([math.erfc(value / math.sqrt(2.0)) for value in z])
-
-
 def t_p(t: float, df: float) -> float:
     """Two-sided p-value of Student's t; of a normal for df that is infinite, NaN for NaN."""
     if math.isinf(df) or math.isnan(t):

@@ -42,7 +42,7 @@ _Step = Callable[
     [Array, int], Array
 ]  # a rotation (k, k) and the number of its step -> the next one
 
-# Maximum of steps by score.  "skewness" (y^2) found more real networks (docs/separations.md).
+# Maximum of steps by score.  "skewness" (y^2) found more real networks (docs/choosing.md).
 MAX_STEPS: Mapping[SpatialScore, int] = {"tanh": 150, "skewness": 400}
 _TOLERANCE = 1e-5  # FastICA ends if no column of the rotation turned by more than this (1 - |cos|)
 MIN_SINGULAR = 1e-10  # minimum singular value of independent maps, over the largest
@@ -194,7 +194,7 @@ def _surrogates(basis: bytes, sizes: bytes, k: int, score: SpatialScore) -> Arra
 
 def leading(F: Array, n_components: int) -> Array:
     """Exactly R leading eigenvectors (d, R) of a released mean, without a rank guard."""
-    # On real brains, a guard cut directions that were networks (docs/separations.md).
+    # On real brains, a guard cut directions that were networks (docs/choosing.md).
     return np.ascontiguousarray(top_eigenspace(F)[1][:, :n_components])
 
 

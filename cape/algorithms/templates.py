@@ -35,7 +35,7 @@ CLIP_PER_TEMPLATE = 0.3  # c = .3 sqrt(K), bound of one subject's deviation
 TYPICAL_PER_TEMPLATE = 0.75
 
 # Part of the mean diagonal of the Gram matrix of a subject's courses: up to `FEW_TEMPLATES`, and of
-# more, about which few volumes say little (docs/separations.md)
+# more, about which few volumes say little (docs/choosing.md)
 RIDGE, RIDGE_OF_MANY = 1e-3, 0.05
 N_NOISE_SUBJECTS = 20
 NOISE_TIMEPOINTS = 200

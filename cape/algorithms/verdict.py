@@ -6,7 +6,7 @@ public angle D = +-delta for every pair of components.  Near an optimum the answ
 public and balanced: if K is noise alone, c over its standard error is exactly N(0, 1).
 The run is judged first.  If it passes, each component is judged: it must be sparse at the start of
 the rounds, or curved by itself, and common to the subjects.  Thresholds were measured
-(docs/temporal-ica.md).  All of this is post-processing of released answers and costs no privacy.
+(docs/choosing.md).  All of this is post-processing of released answers and costs no privacy.
 """
 
 from __future__ import annotations

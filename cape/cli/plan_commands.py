@@ -175,7 +175,7 @@ def _people_who_count(folder: Path, given: dict[str, object], *, as_json: bool) 
     owner = read_settings(None, given)
     checked = check_folder(folder, owner, policy=SitePolicy(), headers_only=True)
     if not as_json:
-        say(checked.counted.sentence)
+        say(f"{checked.counted.sentence} By headers alone; cape validate reads data, too.")
     return checked.counted.counted, len(checked.sites)
 
 

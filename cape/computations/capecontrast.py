@@ -59,7 +59,7 @@ from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config, Recipe
 from cape.settings.measures import UNITS
 from cape.settings.option import option, out_of_range
-from cape.settings.question import Question, parse_question, typed
+from cape.settings.question import QUESTION, Question, parse_question, typed
 
 if TYPE_CHECKING:
     from cape.forecast.comparison import TermForecast
@@ -137,34 +137,13 @@ class CapeContrastConfig(Config):
     @property
     def question(self) -> Question | None:
         """What is asked; None for a form that nobody filled."""
-        if not (self.variables.strip() and self.formula.strip() and self.outcomes.strip()):
-            return None
-        return parse_question(
-            variables=self.variables,
-            formula=self.formula,
-            ask=self.ask,
-            outcomes=self.outcomes,
-            public=self.public,
-            among=self.among,
-            change=self.change,
-            test=self.test,
-            site_effects=self.site_effects,
-            networks=self.networks,
-            outcomes_from=self.outcomes_from,
-        )
+        filled = self.variables.strip() and self.formula.strip() and self.outcomes.strip()
+        return self.asked if filled else None
 
     @property
     def asked(self) -> Question:
         """The question; ConfigError E013 for an empty form."""
-        if (question := self.question) is None:
-            needed = {
-                "variables": self.variables,
-                "formula": self.formula,
-                "outcomes": self.outcomes,
-            }
-            missing = next(name for name, text in needed.items() if not text.strip())
-            raise ConfigError("E013", setting=missing, do="the owner says what is compared.")
-        return question
+        return parse_question(**{name: getattr(self, name) for name in QUESTION})
 
     @property
     def of_gift(self) -> bool:

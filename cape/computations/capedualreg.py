@@ -2,7 +2,7 @@
 
 The run finds no new networks; it estimates how they differ from their templates.  All sites have
 the same template maps (templates.nii.gz or templates.csv).  The one release, the noisy mean of
-subjects' differences from them, takes the whole budget (docs/separations.md).
+subjects' differences from them, takes the whole budget (docs/choosing.md).
 
 After Nickerson et al., dual regression (2017).  Read the table at the bottom first;
 `cape.computations.ica` has the parts that all joint ICAs share.

@@ -3,7 +3,7 @@
 The maps are independent of each other over the brain; time courses are arbitrary.  Every subject
 answers with the projector on its leading directions in a public kernel basis.  The one release, the
 noisy mean of projectors, takes the whole budget.  All later steps use public values: a left-right
-test and a mirror, a rotation of the maps, claims (docs/separations.md).
+test and a mirror, a rotation of the maps, claims (docs/choosing.md).
 
 After Calhoun et al., group ICA (2001).  Read the table at the bottom first; `cape.computations.ica`
 has the parts that all joint ICAs share, and `recipe` in it the recipe of the maps.

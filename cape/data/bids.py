@@ -29,13 +29,6 @@ _ENTITY: Final = re.compile(r"([A-Za-z]+)-(.+)")
 Entities = tuple[tuple[str, str], ...]
 
 
-def entities_of(name: str) -> dict[str, str]:
-    """Split the entities off, ``sub-01_task-rest_bold.nii.gz`` -> {sub: 01, task: rest}."""
-    parts = name.split(".")[0].split("_")[:-1]
-    pairs = (part.partition("-") for part in parts)
-    return {key: value for key, dash, value in pairs if dash}
-
-
 def has_all(entities: Mapping[str, str], wanted: Entities) -> bool:
     """Tell whether a name has all wanted entities; ``+`` separates alternatives."""
     return all(entities.get(key) in value.split("+") for key, value in wanted)

@@ -252,8 +252,11 @@ class PersonRow:
         if self.cells:
             return self.cells[place]
         parts = self.line.text.split(self.line.delimiter)
-        each = (parts[at].strip().strip('"').strip() for at in (place, place - width)
-                if -len(parts) <= at < len(parts))  # fmt: skip
+        each = (
+            parts[at].strip().strip('"').strip()
+            for at in (place, place - width)
+            if -len(parts) <= at < len(parts)
+        )
         return next((cell for cell in each if known(cell)), "")
 
 

@@ -75,8 +75,9 @@ def _contrasts(question: Question, term: Term) -> tuple[str, Array]:
 
     Ranges: by a sd of people, a quarter of the range.
     """
-    ranges = [question.variable(name).unit for name in term.names
-              if question.variable(name).is_range]  # fmt: skip
+    ranges = [
+        question.variable(name).unit for name in term.names if question.variable(name).is_range
+    ]
     each = [factor * math.prod(ranges) * c for _, c, factor in contrasts(question, term)]
     text = term.text
     if len(each) > 1:

@@ -24,9 +24,7 @@ from cape.frozen import dataclass
 
 # u(R): components R -> G from which nine of ten synthetic sets of focal maps come back with q < .1
 # (measured with the spatial start at 3 to 20 and 30, 25 is between)
-LIKELY: Final[dict[float, float]] = {
-    3: 38, 5: 58, 10: 70, 15: 88, 20: 105, 25: 125, 30: 145,
-}  # fmt: skip
+LIKELY: Final[dict[float, float]] = {3: 38, 5: 58, 10: 70, 15: 88, 20: 105, 25: 125, 30: 145}
 LIKELY_ABOVE_30: Final = 4.9  # a component, untested
 
 # G / u(R) -> share of runs on synthetic focal maps that end with a confirmed map: 343 runs of R 5
@@ -303,7 +301,7 @@ class TemporalRule(ForecastRule):
         # The other models need less G; spatial ICA comes first because it discovers its maps.
         if g >= MIN_CLEAR_G:
             changes.append(
-                "computation: capegica, another model, which needs less (docs/separations.md)"
+                "computation: capegica, another model, which needs less (docs/choosing.md)"
             )
         elif g >= MIN_TEMPLATE_G:
             changes.append("computation: capedualreg, another model, with public template maps")

@@ -236,7 +236,7 @@ def _why_sizes(kind: ComponentKind, config: IcaConfig, asked: int, g: float, *, 
     # Temporal runs always have R in their settings.
     if asked:
         return f"The number of components is that of the settings; {d}."
-    return f"The number of components follows from {at} (docs/separations.md); {d}."
+    return f"The number of components follows from {at} (docs/choosing.md); {d}."
 
 
 def _planner(name: str) -> IcaPlanner:

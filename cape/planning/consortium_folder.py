@@ -30,7 +30,7 @@ from cape.settings.own_words import POLICY_FILE
 # Files that mark a folder as one of data
 DATASET_MARKS: Final = ("dataset_description.json", PARTICIPANTS, POLICY_FILE, *MANIFEST_NAMES)
 # Default computations for images and for matrices.  On real brains temporal ICA separated no map
-# in 18 of 18 runs (docs/separations.md); the columns of a matrix have no known place.
+# in 18 of 18 runs (docs/choosing.md); the columns of a matrix have no known place.
 PROPOSED = ("capegica", "capedjica")
 # Placeholders for a budget that is not chosen yet; no plan uses them
 UNSET = {"epsilon": 1.0, "delta": 1e-5}

@@ -231,8 +231,11 @@ def with_row(
     survivors: Sequence[str],
 ) -> Trace:
     """Return the trace with the next round of a phase; MessageError if none is planned."""
-    waiting = (i for i, (planned, _) in enumerate(by_exchange(roster.plan))
-               if planned == phase and trace.released[i] == "0")  # fmt: skip
+    waiting = (
+        i
+        for i, (planned, _) in enumerate(by_exchange(roster.plan))
+        if planned == phase and trace.released[i] == "0"
+    )
     line = next(waiting, None)
     if line is None:
         raise MessageError("E202", problem=f"{phase}: more releases than planned")

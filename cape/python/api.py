@@ -29,6 +29,7 @@ from cape.algorithms.estimators import Array
 from cape.algorithms.spatial import kurtosis
 from cape.computations import load
 from cape.counting import CountedPeople, counted_together
+from cape.data.folders import names_below, space_for
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
 from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning
@@ -383,6 +384,8 @@ class Consortium:
         computation = computation or proposed(
             {**(settings or {}), "feature_space": values.get("feature_space", "mask")}
         )
+        if folders := self._folders():
+            values |= simulation.layout_of(folders, {"computation": computation, **values})
         table = load(computation)
         if table.simulation_only and seed is None:
             problem = f"{computation} protects nobody and runs with a seed only"
@@ -498,9 +501,17 @@ class Consortium:
             do = "transpose what is features by time (X.T), or lower min_timepoints."
             raise ConfigError("E284", problem=problem, do=do)
 
+    def _folders(self) -> dict[str, Path]:
+        return {site: people for site, people in self._sites.items() if isinstance(people, Path)}
+
     def _shape(self) -> dict[str, object]:
         if self.space is None:
-            return {}
+            names = (name for folder in self._folders().values() for name in names_below(folder))
+            kind = space_for(list(names))
+            # Rows are time points, as everywhere in Python.
+            return {} if kind == "mask" else {
+                "feature_space": kind, "orientation": "time_by_feature"
+            }  # fmt: skip
         # The caller's own mask, not one of the package.
         if self.space.kind == "mask":
             return {"mask": "file"}

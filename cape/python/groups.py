@@ -320,8 +320,9 @@ def _tables_of(sites: Any) -> dict[str, Any]:
 
     def is_table(x: Any) -> bool:
         is_one = hasattr(x, "columns") or isinstance(x, Mapping)
-        return is_one and not any(isinstance(x[name], Mapping | str) or hasattr(x[name], "columns")
-                                  for name in x)  # fmt: skip
+        return is_one and not any(
+            isinstance(x[name], Mapping | str) or hasattr(x[name], "columns") for name in x
+        )
 
     if is_table(sites):
         sites = [sites]

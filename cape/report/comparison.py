@@ -11,7 +11,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, combinations_with_replacement, product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,28 +19,21 @@ import numpy as np
 
 from cape.algorithms.answer import TermAnswer, answers
 from cape.algorithms.design import columns
-from cape.algorithms.effects import EffectRow, effects, omnibus
+from cape.algorithms.effects import Effect, Omnibus, effects, omnibus, regions_of
 from cape.algorithms.estimators import Array
 from cape.algorithms.facts import Facts
 from cape.algorithms.regression import facts_of
 from cape.frozen import dataclass
 from cape.protocol.outcome import ContrastOutcome
 from cape.report import files
-from cape.settings.measures import edge_names
-from cape.settings.question import Outcome, Question, Term, parse_question
+from cape.settings.question import QUESTION, Outcome, Question, Term, parse_question
 
-SIGNIFICANT: Final = 0.05
 # Row of effects.tsv that holds the test of a pattern in the other half
 PATTERN: Final = "pattern"
 # Standard deviations of noise from which people missing by group are said
 CLEAR: Final = 3.0
 # States of an answer (`Effect.fits`) in which the estimate is right
 ESTIMATED: Final = ("yes", "no d")
-# Settings of a question, in the order of `parse_question`
-QUESTION: Final = (
-    "variables", "formula", "outcomes", "ask", "public", "among", "change", "test",
-    "site_effects", "networks", "outcomes_from",
-)  # fmt: skip
 # What a matrix of regions holds, and its diagonal; of a pattern its weights alone
 MATRICES: Final = {"estimate": 0.0, "d": 0.0, "p": 1.0}
 WEIGHT: Final = "weight"
@@ -48,63 +41,6 @@ WEIGHT: Final = "weight"
 COLUMN_TEXTS: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
     Path(__file__).with_name("comparison.toml").read_text(encoding="utf-8")
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Effect:
-    """One row of effects.tsv; None: withheld, or not known."""
-
-    term: str
-    contrast: str
-    outcome: str
-    region_a: str | None  # the ends of an edge
-    region_b: str | None
-    estimate: float | None
-    unit: str | None
-    se: float | None
-    low95: float | None
-    high95: float | None
-    d: float | None  # in `sd`
-    d_low95: float | None
-    d_high95: float | None
-    sd: float | None  # of people within sites and groups, adjusted as the term is
-    p: float | None
-    p_holm: float | None
-    q_bh: float | None
-    se_sampling: float | None  # the squares of these parts add up to that of `se`
-    se_privacy: float | None
-    se_adjustment: float | None
-    se_shape: float | None
-    se_sites: float | None
-    observed: float | None  # share of the people asked who have a value
-    fits: str  # "yes" | "range" | "large" | "shape" | "partly" | "ties" | "no d"
-
-    @property
-    def found(self) -> bool:
-        """Whether it differs from zero after Holm."""
-        return self.p_holm is not None and self.p_holm < SIGNIFICANT
-
-    def share(self, part: str) -> float | None:
-        """Return the share of a part, such as "privacy", in the square of the error."""
-        value: float | None = getattr(self, f"se_{part}")
-        return None if value is None or not self.se else (value / self.se) ** 2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Omnibus:
-    """One row of omnibus.tsv: whether any two groups differ."""
-
-    term: str
-    outcome: str
-    chi2: float | None
-    df: float | None
-    p: float | None
-    p_holm: float | None
-    q_bh: float | None
-
-    @property
-    def found(self) -> bool:
-        return self.p_holm is not None and self.p_holm < SIGNIFICANT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -274,18 +210,18 @@ def comparison_of(outcome: ContrastOutcome) -> GroupComparison:
     if outcome.status != "released":
         return empty
     if outcome.score is not None and outcome.score_state is not None:
-        one, found = _of_score(question), answers(outcome.score, outcome.score_state)
+        found = answers(outcome.score, outcome.score_state)
         return dataclasses.replace(
             empty,
-            effects=tuple(_effects(one, effects(one, found))),
+            effects=effects(_of_score(question), found),
             pattern=tuple(_weights(outcome)),
             **_of_facts(outcome, None),
         )
     found = answers(outcome.regression, outcome.state)
     return dataclasses.replace(
         empty,
-        effects=tuple(_effects(question, effects(question, found))),
-        omnibus=tuple(Omnibus(**_cells(Omnibus, row)) for row in omnibus(question, found)),
+        effects=effects(question, found),
+        omnibus=omnibus(question, found),
         **_of_facts(outcome, found[0]),
     )
 
@@ -410,45 +346,6 @@ def _of_score(question: Question) -> Question:
     """Return the question of half B, whose one outcome is the position along the pattern."""
     one = Outcome(name=PATTERN, unit=1.0, middle=0.0)
     return dataclasses.replace(question, outcomes=(one,), measure=None)
-
-
-def _cells(kind: type[Any], row: Any) -> dict[str, Any]:
-    """Return the fields of a record that a row has, with None for NaN."""
-    named = (field.name for field in dataclasses.fields(kind) if hasattr(row, field.name))
-    values = {name: getattr(row, name) for name in named}
-    return {name: _known(value) for name, value in values.items()}
-
-
-def _known(value: Any) -> Any:
-    if isinstance(value, str):
-        return value
-    return float(value) if math.isfinite(value) else None
-
-
-def _effects(question: Question, rows: Sequence[EffectRow]) -> Iterator[Effect]:
-    ends, units = regions_of(question), {one.name: one.word or None for one in question.outcomes}
-    for row in rows:
-        a, b = ends.get(row.outcome, (None, None))
-        unit = units[row.outcome]
-        yield Effect(**_cells(Effect, row), region_a=a, region_b=b, unit=unit)
-
-
-def regions_of(question: Question) -> dict[str, tuple[str, str]]:
-    """Return the two ends of each outcome; empty if these are not all edges of some regions."""
-    names, measure = [one.name for one in question.outcomes], question.measure
-    if measure is not None and measure.kind == "domains":
-        named = dict.fromkeys(measure.domains)
-        pairs = {
-            a if a == b else f"{a} - {b}": (a, b)
-            for a, b in combinations_with_replacement(named, 2)
-        }
-        return {name: pairs[name] for name in names}
-    regions = list(dict.fromkeys(end for name in names for end in name.split(" - ")))
-    if measure is not None:
-        regions = list(measure.networks) if measure.kind == "fnc" else []
-    ends = dict(zip(edge_names(regions), combinations(regions, 2), strict=True))
-    # Columns of a table are edges if they are named so, all pairs in their order.
-    return ends if len(names) > 2 and list(ends) == names else {}
 
 
 def _sites(outcome: ContrastOutcome) -> Iterator[SiteRow]:

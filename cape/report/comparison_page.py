@@ -9,10 +9,11 @@ from typing import Final
 
 import numpy as np
 
+from cape.algorithms.effects import SIGNIFICANT, Effect, Omnibus
 from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 from cape.report import plots
-from cape.report.comparison import ESTIMATED, SIGNIFICANT, WEIGHT, Effect, GroupComparison, Omnibus
+from cape.report.comparison import ESTIMATED, WEIGHT, GroupComparison
 from cape.report.comparison_words import exp, heading_of, p_text, per, r_line, y_of
 from cape.report.network_maps import Drawer
 from cape.report.page import Values
@@ -89,22 +90,22 @@ def _weights(result: GroupComparison, drawer: Drawer | None) -> EffectTable:
     rows = sorted(result.pattern, key=lambda row: -abs(row.weight))
     cells = tuple((row.outcome, f"{row.weight:.3f}") for row in rows)
     pictures: tuple[Picture, ...] = ()
+    strongest: list[tuple[str, str, tuple[Picture, ...]]] = []
     if drawer is not None and result.regions:
         alt = "Weights of the pattern; colours say the sign and the size, not that an edge differs."
         weights = result.matrix("", WEIGHT)
         pictures = (_edges(result, weights, alt, "weight in the pattern", drawer),)
+    for row in rows[:STRONGEST]:
+        if drawer and (tiles := _tiles(drawer, row.outcome, row.region_a, row.region_b)):
+            strongest.append((row.outcome, f"weight {row.weight:.2f}", tiles))
     return EffectTable(
         title="Weights of the pattern",
         pictures=pictures,
         header=("outcome", "weight"),
         rows=cells[:STRONGEST],
         folded=cells if len(cells) > STRONGEST else (),
-        strongest=() if drawer is None else tuple(
-            (row.outcome, f"weight {row.weight:.2f}", tiles)
-            for row in rows[:STRONGEST]
-            if (tiles := _tiles(drawer, row.outcome, row.region_a, row.region_b))
-        ),
-    )  # fmt: skip
+        strongest=tuple(strongest),
+    )
 
 
 def _strongest(
@@ -342,9 +343,12 @@ def balance(folder: ComparisonFolder, drawn: bool) -> Values | None:
     title = "Groups, within sites" if several else f"{''.join(contrasts)}, within sites"
     adjusted = {name for term in result.asked.asked for names in term.nuisance for name in names}
     return {
-        "rows": rows, "header": header, "title": title, "adjusted": bool(adjusted),
+        "rows": rows,
+        "header": header,
+        "title": title,
+        "adjusted": bool(adjusted),
         **_means(result),
-    }  # fmt: skip
+    }
 
 
 def _means(result: GroupComparison) -> Values:

@@ -12,7 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from cape.report.comparison import ESTIMATED, Effect, GroupComparison, regions_of
+from cape.algorithms.effects import Effect, regions_of
+from cape.report.comparison import ESTIMATED, GroupComparison
 from cape.settings.question import Question, Term, term_text
 
 # At most so many outcomes are named in a sentence; effects.tsv holds all.
@@ -177,7 +178,7 @@ def _sentence(result: GroupComparison, question: Question, term: Term) -> str:
     there = [row for row in judged if row.outcome in found]
     strongest = min(there, key=_order)
     several = len(result.contrasts(term.text)) > 1
-    text = _differs(question, term, which, names, there)
+    text = _differs(question, term, names, there)
     if len(which) > 1:
         text += f", most {f'{strongest.contrast} ' if several else ''}in {strongest.outcome}"
     else:
@@ -194,11 +195,8 @@ def _order(row: Effect) -> tuple[bool, bool, float]:
     return not row.found, row.d is None, 1.0 if row.p is None else row.p
 
 
-def _differs(
-    question: Question, term: Term, which: Sequence[str], names: Sequence[str],
-    rows: Sequence[Effect],
-) -> str:  # fmt: skip
-    factors, ranges = _kinds(question, term)
+def _differs(question: Question, term: Term, names: Sequence[str], rows: Sequence[Effect]) -> str:
+    which, (factors, ranges) = _names(rows), _kinds(question, term)
     what = which[0] if len(names) == 1 else f"{len(which)} of {len(names)} {_noun(question)}"
     if 1 < len(names) == len(which):
         what = f"{'both' if len(names) == 2 else f'all {len(names)}'} {_noun(question)}"

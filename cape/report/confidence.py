@@ -3,7 +3,7 @@
 Public noise is propagated to first order, which costs no budget.  Noise of the subspace release
 turns its directions (spiked symmetric matrix: s_off^2 / theta^2 per outside coordinate); noise of
 the last whitening look and of the rounds mixes maps.  After a spatial start three coefficients were
-fitted to planted maps (13 kinds of data, docs/temporal-ica.md), and the curvature of the verdict
+fitted to planted maps (13 kinds of data, docs/choosing.md), and the curvature of the verdict
 tells how much of an error the rounds corrected.  `why_not` names the conditions without a band.
 """
 

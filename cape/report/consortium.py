@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 from cape.algorithms.claims import Claims, SplitHalf, countable
 from cape.algorithms.component_order import above_background, z_scores
 from cape.algorithms.estimators import Array
+from cape.computations import load
 from cape.computations.ica.recipe import CALIBRATED, as_spatial
 from cape.computations.ica.settings import LeftRightConfig
 from cape.counting import CountedPeople
@@ -68,6 +69,7 @@ from cape.report.results import (
     VerdictFigures,
     read_results,
 )
+from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace, is_cifti
 from cape.space.public_basis import Basis, public_basis
@@ -120,7 +122,8 @@ def add_score(
     `q_ngi`: 0 is perfect; `map_correlation`: mean |r|; None where no maps were planted.  `counted`:
     if somebody does not count.  `maps`: as in `add_maps`.
     """
-    results = replace(read_results(folder), simulation=True, synthetic=synthetic, counted=counted)
+    results: Results = read_results(folder)
+    results = replace(results, simulation=True, synthetic=synthetic, counted=counted)
     # The budget is spent: names must not cost the results.
     with suppress(ConfigError) if isinstance(results, MapResults) else nullcontext():
         results = results if maps is None else _with_maps(folder, results, maps)
@@ -129,15 +132,22 @@ def add_score(
     _write_again(folder, results)
 
 
-def add_maps(folder: Path, maps: Brought) -> Path:
+def add_maps(folder: Path, maps: Brought, digest_of: Callable[[Config, Path], str]) -> Path:
     """Bring the public maps of a comparison, or the atlas of any run, to its page; return the page.
 
-    ConfigError E016: the folder has no such result, or the atlas is another.
+    `digest_of` gives the digest of a comparison's features with these maps, or "" where it is not
+    known.  ConfigError E016: the folder has no such result, or one of other maps.
     """
     results = read_results(folder) if (folder / "results.json").is_file() else None
     if not isinstance(results, ComparisonResults | MapResults):
         do = "name the folder with the results of a comparison, or of maps of an atlas."
         raise ConfigError("E016", problem=f"{folder} holds no such result", do=do)
+    if isinstance(results, ComparisonResults):
+        settings = files.read_record(folder / "settings.json", RunSettings).settings
+        config = load(results.computation).config.from_input(settings)
+        if digest_of(config, maps.path) not in ("", results.feature_space_digest):
+            problem = f"{maps.path.name} holds other maps than those of the run"
+            raise ConfigError("E016", problem=problem, do="name the file that its sites have.")
     return _write_again(folder, _with_maps(folder, results, maps))
 
 

@@ -190,7 +190,7 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
     shown = [
         Shown(
             row=row,
-            spot=_spot(row, results, found and found.strongest(k)),
+            spot=_spot(row, results, None if found is None else found.strongest(k)),
             claim=_claim(row),
             dim=_level(row) in ("uncertain", "image") or results.status == "nothing_found",
             pictures=drawn_pictures,

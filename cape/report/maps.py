@@ -204,8 +204,3 @@ def write_single_maps(
         packed = gzip.compress(image.to_bytes(), compresslevel=level, mtime=0)
         (folder / file).write_bytes(packed)
         yield name, file
-
-
-def read_maps(path: Path) -> Array:
-    volumes = np.asarray(files.load_image(path).dataobj, dtype=np.float64)
-    return np.asarray(volumes[np.any(volumes != 0, axis=3)])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
@@ -76,7 +77,7 @@ def _table_of(path: Path) -> Path:
     return path.with_name(path.name.partition(".")[0].replace("maps", "regions") + ".tsv")
 
 
-def _atlas(path: Path) -> tuple[Array, Array]:
+def _atlas(path: Path) -> tuple[npt.NDArray[np.int32], Array]:
     """Return the labels on the closest RAS axes, as a run reads them, and the affine."""
     import nibabel
 

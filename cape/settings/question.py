@@ -37,6 +37,11 @@ MAX_CELLS: Final = 64
 MAX_NETWORKS: Final = 200
 # Columns that are computed where outcomes are: mean framewise displacement in mm, volumes used
 OF_RUNS: Final = ("mean_fd", "n_volumes")
+# Settings of a question, in the order of `parse_question`
+QUESTION: Final = (
+    "variables", "formula", "outcomes", "ask", "public", "among", "change", "test",
+    "site_effects", "networks", "outcomes_from",
+)  # fmt: skip
 # Letters of a name of a column or level
 _MAX_NAME: Final = 200
 

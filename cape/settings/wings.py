@@ -30,18 +30,14 @@ TABLES = "cape.computations.tables"
 WINGS = {
     FLARE: Wing(title="the border to NVIDIA FLARE", commands=("flare",)),
     LABORATORY: Wing(title="the laboratory", commands=("synth",)),
-    NEUROFLAME: Wing(
-        title="the border to NeuroFLAME", commands=("neuroflame",), needs=(FLARE,)
-    ),
+    NEUROFLAME: Wing(title="the border to NeuroFLAME", commands=("neuroflame",), needs=(FLARE,)),
     PAPERS: Wing(
         title="the papers' wing",
         commands=("account",),
         computations=("djica", "dpdispca", "dpdjica", "paperdjica", "papermean"),
     ),
-    TABLES: Wing(
-        title="the tables' wing", computations=("capecca", "capemean", "capepca")
-    ),
-}  # fmt: skip
+    TABLES: Wing(title="the tables' wing", computations=("capecca", "capemean", "capepca")),
+}
 
 
 def missing(wing: str) -> str:

@@ -193,8 +193,10 @@ def _changed(
     if isinstance(line, EndLine):
         ended = replace(run, state=line.why, since=line.date, by=line.by, why=line.text)
         return {line.run: ended}
-    lost = {name: replace(runs[name], state="yielded", since=line.date, by=line.run)
-            for name in line.replaces}  # fmt: skip
+    lost = {
+        name: replace(runs[name], state="yielded", since=line.date, by=line.run)
+        for name in line.replaces
+    }
     plan, name = sum_up((Cost.parse(line.mu2),)), line.name or run.name
     return {**lost, line.run: replace(run, state="held", plan=plan, since=line.date, name=name)}
 

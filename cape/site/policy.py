@@ -422,8 +422,11 @@ def read_policy(places: SitePlaces, base: Path, given: Mapping[str, Any], site: 
 
 def policies_below(base: Path) -> tuple[str, ...]:
     """Return the relative paths of all policy files in a site's folder."""
-    found = (Path(folder, POLICY_FILE) for folder, *inside in os.walk(base)
-             if any(POLICY_FILE in names for names in inside))  # fmt: skip
+    found = (
+        Path(folder, POLICY_FILE)
+        for folder, *inside in os.walk(base)
+        if any(POLICY_FILE in names for names in inside)
+    )
     return tuple(sorted(path.relative_to(base).as_posix() for path in found))
 
 

@@ -1,6 +1,6 @@
 """Spatial maps of brains through the whole protocol: left-right test, mirror, claims; fixed seeds.
 
-Short forms of bench/brains.py (docs/separations.md has its figures).  Every run is of real secure
+Short forms of bench/brains.py (docs/choosing.md has its figures).  Every run is of real secure
 sums, 3 sites, 40 subjects, 15 maps and G 100.
 """
 

@@ -53,7 +53,7 @@ def test_the_tables_of_comparisons_are_those_of_the_rows() -> None:
 
 
 def test_the_table_of_sizes_and_budgets_is_that_of_the_rows() -> None:
-    page = (TOP / "docs" / "temporal-ica.md").read_text(encoding="utf-8")
+    page = (TOP / "docs" / "choosing.md").read_text(encoding="utf-8")
     shown = page.split("<!-- utility: ")[1].split("-->\n")[1].split("<!-- end of utility")[0]
     assert shown.strip() == utility.table(rows_of("utility.jsonl"))
 

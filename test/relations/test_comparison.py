@@ -20,7 +20,7 @@ import pytest
 
 import cape
 import comparison
-from cape.algorithms.effects import EffectRow
+from cape.algorithms.effects import Effect
 from cape.errors import CapeError
 from cape.planning.comparison_budget import comparison_budget
 from cape.python.groups import _write_table as write_table
@@ -101,7 +101,7 @@ def with_columns(
     }
 
 
-def numbers(row: EffectRow, unit: float = 1.0) -> dict[str, float]:
+def numbers(row: Effect, unit: float = 1.0) -> dict[str, float]:
     """Return all numbers of a row; those in the outcome's unit by `unit`."""
     own = {one.name: getattr(row, one.name) for one in fields(row)}
     found = {name: value for name, value in own.items() if isinstance(value, float)}
@@ -115,11 +115,11 @@ def same(one: Found, other: Found, *, rtol: float = 0.0, units: Mapping[str, flo
     for first, second in zip(one.effects, other.effects, strict=True):
         assert first.fits == second.fits
         left, right = numbers(first), numbers(second, units.get(second.outcome, 1.0))
-        atol = rtol * np.nan_to_num(first.sd)
+        atol = rtol * (first.sd or 0.0)
         np.testing.assert_allclose([*right.values()], [*left.values()], rtol=rtol, atol=atol)
 
 
-def near(one: EffectRow, other: EffectRow) -> None:
+def near(one: Effect, other: Effect) -> None:
     """Tell whether two rows agree within five standard errors of both."""
     assert abs(one.estimate - other.estimate) < 5 * math.hypot(one.se, other.se)
 

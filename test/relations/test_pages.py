@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from cape.cli import ending
+from cape.data.templates import digest_with
 from cape.errors import ConfigError
 from cape.privacy.accounting import display_epsilon
 from cape.report import Brought, add_maps, files, rebuild, render, write_results, write_site
@@ -76,7 +77,7 @@ def atlas(tmp_path_factory) -> Path:
     affine[:3, 3] += np.array(ATLAS.affine).reshape(4, 4)[:3, 0] * (ATLAS.shape[0] - 1)
     image = nib.Nifti1Image(ATLAS.labels()[::-1].astype(np.int16), affine)
     nib.save(image, folder / "atlas.nii.gz")
-    add_maps(folder, Brought(path=folder / "atlas.nii.gz", labels=NAMES))
+    add_maps(folder, Brought(path=folder / "atlas.nii.gz", labels=NAMES), digest_with)
     return folder
 
 
@@ -173,9 +174,9 @@ def test_another_atlas_or_one_without_names_is_refused(atlas: Path, tmp_path: Pa
     other = np.where(np.asarray(image.dataobj) == 20, 10, np.asarray(image.dataobj))
     nib.save(nib.Nifti1Image(other, image.affine), tmp_path / "other.nii.gz")
     with pytest.raises(ConfigError, match=r"other\.nii\.gz is not the atlas of this run"):
-        add_maps(atlas, Brought(path=tmp_path / "other.nii.gz", labels=NAMES))
+        add_maps(atlas, Brought(path=tmp_path / "other.nii.gz", labels=NAMES), digest_with)
     with pytest.raises(ConfigError, match="no readable table of names lies beside"):
-        add_maps(atlas, Brought(path=atlas / "atlas.nii.gz", labels={}))
+        add_maps(atlas, Brought(path=atlas / "atlas.nii.gz", labels={}), digest_with)
 
 
 def test_the_numbers_of_a_sentence_are_those_of_its_table(tmp_path: Path) -> None:

@@ -75,7 +75,6 @@ NO_DROPS = {"COINSTAC": "has no drop-outs, nor its form an input for them"}
 ONLY_FLARE = {road: "FLARE's rule for names" for road in ROADS if road != "flare job"}
 NO_FOLDER = dict.fromkeys(WITHOUT_DATA, "has no folder of a site")
 ARRAYS = {"Python": "takes arrays, which have templates or none"}
-IN_PYTHON = {"Python": "gives arrays, which have no files"}
 
 
 def maps(code: str, without: Mapping[str, str] | None = None, **changed: Any) -> Plan:

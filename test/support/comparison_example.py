@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cape.algorithms.effects import Effect, Omnibus, regions_of
 from cape.engines.coinstac import display
 from cape.privacy.ledger import Budget, Ledger
 from cape.privacy.mechanisms import plan_event
@@ -18,18 +19,14 @@ from cape.protocol.outcome import ContrastOutcome, Outcome
 from cape.report import comparison, consortium, consortium_page, files, privacy_json
 from cape.report.comparison import (
     PATTERN,
-    QUESTION,
     BalanceRow,
-    Effect,
     GroupComparison,
     Mean,
-    Omnibus,
     PatternWeight,
     SiteRow,
-    regions_of,
 )
 from cape.report.results import ComparisonResults, Round, RunSettings
-from cape.settings.question import parse_question
+from cape.settings.question import QUESTION, parse_question
 from cape.space.feature_space import FeatureSpace
 
 DELTA = 1e-5

@@ -16,7 +16,7 @@ import numpy as np
 from cape.algorithms import design
 from cape.algorithms.answer import TermAnswer, answers, direction
 from cape.algorithms.design import Public
-from cape.algorithms.effects import EffectRow, OmnibusRow, effects, omnibus
+from cape.algorithms.effects import Effect, Omnibus, effects, omnibus
 from cape.algorithms.estimators import Array
 from cape.algorithms.regression import Regressed, Regression
 from cape.privacy.accounting import gdp_mu
@@ -28,8 +28,8 @@ Table = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    effects: list[EffectRow]
-    omnibus: list[OmnibusRow]
+    effects: list[Effect]
+    omnibus: list[Omnibus]
     answers: tuple[TermAnswer, ...]
     regression: Regression
     state: Regressed

@@ -80,17 +80,3 @@ def regression_of(
         for term in question.asked
     )  # fmt: skip
     return Regression(terms=terms, **how)  # type: ignore[arg-type]
-
-
-def hostile_row(row: Array, K: int, rng: np.random.Generator) -> Array:
-    """Return another person of the same site and public cell: far off, at the ends, or missing."""
-    made = row.copy()
-    u = rng.choice([-1.0, 1.0], K) * rng.choice([0.0, 1e-2, 1.0, 5.0, 1e9, 1e38])
-    if rng.random() < 0.4:
-        u[rng.random(K) < 0.5] = rng.choice([np.nan, np.inf])
-    x = np.where(np.abs(row[K + 1 : -1]) == 1.0, rng.choice([-1.0, 1.0], len(row) - K - 2),
-                 rng.choice([-2.0, 0.0, 2.0, 1e9], len(row) - K - 2))  # fmt: skip
-    if rng.random() < 0.1:
-        x[:] = np.nan
-    made[:K], made[K + 1 : -1] = u, x
-    return made

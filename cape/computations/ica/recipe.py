@@ -129,7 +129,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
 
     They are made in the number of smooth directions that suits the noise of the release, whatever
     the basis of the run.  On real brains they were better than the maps of the rounds
-    (docs/separations.md).
+    (docs/choosing.md).
     """
     roster = joined(model)
     space, d = roster.space, roster.n_basis

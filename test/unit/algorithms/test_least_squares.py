@@ -104,7 +104,7 @@ def test_effects_are_those_of_least_squares(case: str, missing: float) -> None:
         assert row.fits == "yes"
     for row in found.omnibus:
         b, cov, _ = fitted(sites, columns, row.outcome)
-        q = row.df
+        q = int(row.df)
         chi2 = b[:q] @ np.linalg.solve(cov[:q, :q], b[:q])
         assert row.chi2 == pytest.approx(chi2, rel=0.02)  # the factor of t
 
@@ -151,5 +151,5 @@ def test_sites_without_both_groups_say_nothing() -> None:
     for epsilon in (None, 4.0):
         (row,) = fast(settings, sites, epsilon=epsilon, rng=np.random.default_rng(1)).effects
         assert row.fits == "lacks"
-        assert math.isnan(row.estimate)
-        assert math.isnan(row.p)
+        assert row.estimate is None
+        assert row.p is None

@@ -183,7 +183,7 @@ def test_the_mirror_of_an_atlas_swaps_its_pairs_and_noise_stays_below_brains() -
     assert np.array_equal(J.J @ J.J, np.eye(atlas.n_features))
     assert np.sum(J.weighed**2) == 2 * (len(both) - 1)
     null = null_of(given, atlas, atlas.n_features, J, 10)
-    assert -0.2 < null.mean / 10 < 0.3  # two-sided networks are near .7 (docs/separations.md)
+    assert -0.2 < null.mean / 10 < 0.3  # two-sided networks are near .7 (docs/choosing.md)
     assert 0.0 < null.std / 10 < 0.15
     # Without names the places tell, where it is known what x = 0 is.
     assert mirror_of(config(**known), atlas, 9) is None

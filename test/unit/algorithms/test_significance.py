@@ -11,10 +11,7 @@ from scipy import stats
 from cape.algorithms import significance
 
 
-def test_p_values_and_power_are_those_of_the_normal_distribution() -> None:
-    z = np.array([0.0, 0.3, -1.96, 4.0, -9.0])
-    expected = 2 * stats.norm.sf(np.abs(z))
-    np.testing.assert_allclose(significance.two_sided_p(3 * z, np.full(5, 3.0)), expected)
+def test_power_is_that_of_the_normal_distribution() -> None:
     assert significance.power(0.0, 1.0) == pytest.approx(0.05)
     seen = significance.Z95 + significance.Z80
     assert significance.power(2 * seen, 2.0) == pytest.approx(0.8, abs=1e-4)

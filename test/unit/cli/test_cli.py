@@ -38,6 +38,7 @@ from cape.report import files
 from cape.report.consortium import components_of, results_of
 from cape.report.maps import Component
 from cape.settings.config import VERSION
+from cape.site.files import WHY
 from support import report_example as example
 
 # -- errors and exit codes ------------------------------------------------------------------------
@@ -135,6 +136,19 @@ def test_every_kind_of_error_has_its_exit_code_and_no_traceback(
     if isinstance(error, CapeError):
         assert error.public in shown.err
         assert error.detail in shown.err
+
+
+def test_every_error_of_the_system_is_told_in_words_with_its_file(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """People read "[Errno 28] No space left on device", in every command, and no way out."""
+    for number, words in {**WHY, 99999: "Unknown error 99999"}.items():
+        simulator.error = OSError(number, os.strerror(number), str(tmp_path / "ledger.jsonl"))
+        assert run(tmp_path) == 1
+        told = capsys.readouterr().err
+        assert f"CAPE-E021 the system refuses a file: {words}." in told
+        assert f"{words} ({tmp_path / 'ledger.jsonl'})" in told
+        assert "Errno" not in told
 
 
 def test_an_unknown_error_shows_no_text_of_its_own_unless_asked(

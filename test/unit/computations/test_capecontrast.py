@@ -28,8 +28,7 @@ from cape.computations.capecontrast import (
     stages,
     verify,
 )
-from cape.data.pipeline import inspect_site
-from cape.errors import CapeError, ConfigError, ConsortiumError, DataError, PrivacyBudgetError
+from cape.errors import ConfigError, ConsortiumError, DataError, PrivacyBudgetError
 from cape.planning.validate import validate
 from cape.privacy.cost import largest_cost, total_cost, total_of
 from cape.protocol.messages import FeatureSpace
@@ -116,6 +115,8 @@ def sites(*counts: tuple[int, ...], lacks: tuple[str, ...] = ()) -> tuple[Roster
         ({"outcomes_from": "volumes.tsv"}, "auto, gift"),
         ({"group": "dx: patient, control"}, "E010"),
         ({"n_networks": 3}, "E010"),
+        # It ran on exactly those who had withdrawn.
+        ({"outcomes_table": "withdrawn.tsv"}, "E010"),
     ],
 )
 def test_settings_that_cannot_be_asked_are_refused(changed: dict[str, Any], said: str) -> None:
@@ -265,35 +266,6 @@ def test_a_planted_difference_is_found_and_others_are_not(tmp_path: Path) -> Non
     assert results["epsilon_planned"] == pytest.approx(8.0)
 
 
-def test_a_pattern_is_found_in_one_half_and_tested_in_the_other(tmp_path: Path) -> None:
-    data = study(tmp_path / "data", effect=1.5, K=10)
-    rows = rows_of(data, tmp_path / "out", outcomes=MANY, epsilon=20.0, test="pattern")
-    (pattern,) = (row for row in rows if row["outcome"] == "pattern")
-    assert float(pattern["p"]) < 0.01
-    lines = json.loads((tmp_path / "out/site0/private/ledger.json").read_text())
-    assert '"part": "A"' in json.dumps(lines)
-    assert '"part": "B"' in json.dumps(lines)
-
-
-def test_groups_that_are_data_are_compared_without_counts(tmp_path: Path) -> None:
-    data = study(tmp_path / "data", effect=1.0)
-    found, _ = rows_of(data, tmp_path / "out", public="", epsilon=20.0)
-    assert 6 < float(found["estimate"]) < 14
-    roster = json.loads((tmp_path / "out/consortium/privacy.json").read_text())
-    assert '"counts"' not in json.dumps(roster)
-
-
-def test_several_terms_are_answered_by_one_run(tmp_path: Path) -> None:
-    """The outcome rises by .2 of its unit a year; 1.0 is a sd."""
-    data = study(tmp_path / "data", effect=1.0)
-    found = rows_of(data, tmp_path / "out", ask="dx, age", epsilon=100.0)
-    assert [(row["term"], row["outcome"]) for row in found] == [
-        (term, outcome) for term in ("dx", "age") for outcome in ("volume", "score")
-    ]
-    assert 6 < float(found[0]["estimate"]) < 14
-    assert float(found[2]["estimate"]) == pytest.approx(0.2, abs=3 * float(found[2]["se"]))
-
-
 def test_an_answer_for_sites_like_these_asks_for_their_spread(tmp_path: Path) -> None:
     data = study(tmp_path / "data", (40,) * 8, effect=1.0)
     random = {"outcomes": "volume -20:20", "site_effects": "random", "epsilon": 20.0}
@@ -316,31 +288,6 @@ def test_of_a_pattern_for_sites_like_these_halves_are_of_sites(tmp_path: Path) -
     assert [int(half.sum()) for half in halves] == [156, 156]
 
 
-def test_a_site_of_one_group_adds_nothing_and_is_told(tmp_path: Path) -> None:
-    data = study(tmp_path / "data", effect=1.0, one_group=1)
-    found = rows_of(data, tmp_path / "out")
-    assert 5 < float(found[0]["estimate"]) < 15
-    text = (tmp_path / "out" / "consortium" / "results.json").read_text()
-    assert "People of one level of dx only, who add nothing to it: site1." in text
-
-
-def test_too_few_people_are_refused_before_anything_is_spent(tmp_path: Path) -> None:
-    """What is proposed is accepted, if it is typed."""
-    data = study(tmp_path / "data")
-    with pytest.raises(
-        ConfigError, match=r"would be found is \d\.\d sd; at most 0\.8 is accepted"
-    ) as refused:
-        rows_of(data, tmp_path / "out", epsilon=0.3, accept_low_quality=False)
-    (epsilon,) = (
-        part for part in refused.value.public.split(", or ") if part.strip().startswith("epsilon")
-    )
-    typed = float(epsilon.partition("= ")[2])
-    assert rows_of(data, tmp_path / "again", epsilon=typed, accept_low_quality=False)
-    rows_of(data, tmp_path / "low", epsilon=0.3)
-    text = (tmp_path / "low" / "consortium" / "results.json").read_text()
-    assert "Of dx, the smallest difference that would be found is " in text
-
-
 def test_nobody_but_who_types_it_accepts_low_quality(tmp_path: Path) -> None:
     """`cape simulate` set it for the owner, who then read an answer that could not see anything."""
     data = study(tmp_path / "data", (20, 20, 20))
@@ -351,6 +298,9 @@ def test_nobody_but_who_types_it_accepts_low_quality(tmp_path: Path) -> None:
             out=tmp_path / "out",
             settings={"computation": "capecontrast", **given, "epsilon": 1.0},
         )
+    rows_of(data, tmp_path / "low")
+    text = (tmp_path / "low" / "consortium" / "results.json").read_text()
+    assert "Of dx, the smallest difference that would be found is " in text
 
 
 def test_a_comparison_lets_no_site_drop_out() -> None:
@@ -361,21 +311,6 @@ def test_a_comparison_lets_no_site_drop_out() -> None:
         plan_run(config, entries, space)
     all_stay = config_of(aggregation="secagg", min_survivors=7)
     assert plan_run(all_stay, entries, space).releases
-
-
-def test_sites_without_two_groups_have_nothing_to_compare(tmp_path: Path) -> None:
-    data = study(tmp_path / "data", (20,), one_group=0)
-    with pytest.raises(ConfigError, match="nobody has dx patient"):
-        rows_of(data, tmp_path / "out", min_sites=1, noise="local")
-
-
-@pytest.mark.parametrize("changed", [{}, {"public": ""}, {"test": "pattern"}])
-def test_without_noise_nobody_is_protected(tmp_path: Path, changed: dict[str, str]) -> None:
-    data = study(tmp_path / "data", effect=1.0)
-    found, *_ = rows_of(data, tmp_path / "out", private=False, **changed)
-    assert float(found["se_privacy"]) == 0.0
-    if not changed:
-        assert 7 < float(found["estimate"]) < 13
 
 
 # -- privacy ---------------------------------------------------------------------------------------
@@ -396,15 +331,6 @@ def test_everybody_is_in_one_half_and_the_public_sizes_say_how_many() -> None:
     halves = [asked_counts(run.config.asked, roster.sites, part, seed) for part in ("A", "B")]
     assert [entry.counts for entry in roster.sites] == [(1, 2), (2, 2), (1, 2)]
     assert (halves[0] + halves[1]).tolist() == [[1, 2], [2, 2], [1, 2]]
-
-
-def test_a_site_whose_policy_says_nothing_of_the_column_takes_no_part() -> None:
-    policy = replace(helper.POLICY, public_counts=())
-    with pytest.raises(PrivacyBudgetError, match="E168"):
-        helper.Consortium("capecontrast", policy=policy).exchange()
-    protected = helper.Consortium("capecontrast", policy=policy, public="", test="each")
-    protected.until("zero-sum")
-    assert all(entry.counts == () for entry in joined(protected.state.model).sites)
 
 
 def test_an_aggregator_that_changes_counts_is_refused() -> None:
@@ -449,16 +375,6 @@ def test_groups_are_pinned_from_the_first_round_on(tmp_path: Path, old: str, new
         _ = source_of(tmp_path / "a", contents).n_subjects
 
 
-def test_the_site_is_told_before_a_run_who_is_in_neither_group(tmp_path: Path) -> None:
-    data = study(tmp_path / "data", (20,))
-    found = inspect_site(data / "site0", {}, config_of(), site="A")
-    text = "\n".join(one.private for one in found.findings)
-    assert "sub-0003 'other'" in text
-    (data / "site0" / "participants.tsv").write_text("participant_id\tvolume\tscore\n1\t2\t3\n")
-    found = inspect_site(data / "site0", {}, config_of(), site="A")
-    assert "dx: participants.tsv" in str(found.error.detail if found.error else "")
-
-
 def test_without_private_results_nobody_is_read_once_more_for_a_table(monkeypatch) -> None:
     """`report` read everybody for a table that the site's policy did not let it write."""
     run = helper.Consortium("capecontrast").play()
@@ -473,70 +389,6 @@ def test_without_private_results_nobody_is_read_once_more_for_a_table(monkeypatc
     assert len(own().rows) == 3
     assert own().rows[0][1] == "yes"
     assert len(asked) == 3
-
-
-def test_who_lacks_an_outcome_or_a_group_stays_in_the_stack(tmp_path: Path) -> None:
-    data = study(tmp_path / "data", (20,))
-    run = helper.Consortium(
-        "capecontrast", {"site0": []}, folder=data, **{**GIVEN, "min_sites": 1, "noise": "local"}
-    )
-    party = run.parties["site0"]
-    rows, labels, cell = people_at(party, party.source.space)
-    assert rows.shape == (20, 6)
-    by_label = dict(zip(labels, rows, strict=True))
-    assert np.isnan(by_label["sub-0005"][0])
-    assert np.isfinite(by_label["sub-0005"][1:]).all()
-    assert by_label["sub-0003"][2] == -1.0
-    assert sorted(cell.tolist()) == [-1] + [0] * 10 + [1] * 9
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "participant_id\n", "canary\tzq7\n31337\t1\n", "participant_id\tdx\tage\tsex\tvolume\n",
-        "participant_id,dx,age,sex,volume,score\nsub-1,patient,3,f,1,1\n",
-        "participant_id\tdx\tage\tsex\tvolume\tscore\tdx\nsub-1\tpatient\t3\tf\t1\t1\tx\n",
-    ],
-)  # fmt: skip
-def test_a_table_that_cannot_be_used_stops_its_site_and_tells_nobody_of_it(
-    tmp_path: Path, text: str
-) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "participants.tsv").write_text(text)
-    with pytest.raises(CapeError) as caught:
-        _ = source_of(tmp_path / "a").n_subjects
-    for secret in ("canary", "31337", "sub-1", ".tsv"):
-        assert secret not in str(caught.value)
-
-
-ROW_OF_ONE = (
-    b"sub-0007\tpatient\t50\tf\t1\t2\tone more", b"sub-0007\tpatient\t50", b"sub-0007",
-    b"sub-0007\tpatient\t50\tf\t1\tM\xfcller", b"sub-0007\tpatient\t50\tf\t1\t\x00",
-    b"sub-0007\tpatient\t50\tf\t1\t" + b"y" * 200_000, b'"sub-0007\tpatient\t50\tf\t1\t2',
-    b"sub-0007\tpatient\told\tf\t1e300\tinf",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("mark", ["", "\texclude"])
-@pytest.mark.parametrize("row", ROW_OF_ONE)
-def test_no_row_of_one_person_decides_whether_a_site_takes_part(
-    tmp_path: Path, row: bytes, mark: str
-) -> None:
-    """participants.tsv is read as a list of exclusions, too: there any broken row ended the run."""
-    table = study(tmp_path, (20,)) / "site0" / "participants.tsv"
-    lines = table.read_bytes().splitlines()
-    lines[8] = row
-    end = mark.encode().replace(b"exclude", b"0")
-    lines = [lines[0] + mark.encode(), *(line + end for line in lines[1:])]
-    table.write_bytes(b"\n".join(lines))
-    source = source_of(tmp_path / "site0")
-    assert source.n_subjects == 20
-    rows = dict(source.reduced(2))
-    assert {row.shape for row in rows.values()} == {(6, 1)}
-    # who lacks an outcome, is in neither group, and whose row it is
-    odd = {name for name, row in rows.items() if np.isnan(row).any() or row[2, 0] < 0}
-    assert len(odd - {"sub-0003", "sub-0005"}) <= 1
-    assert {"sub-0003", "sub-0005"} <= odd
 
 
 def test_other_columns_or_another_spelling_make_no_new_people(tmp_path: Path) -> None:
@@ -563,28 +415,13 @@ def test_a_table_of_the_site_s_own_name_is_no_second_list(tmp_path: Path) -> Non
     assert source_of(tmp_path / "site0").n_subjects == 20
 
 
-@pytest.mark.parametrize("setting", ["people_table", "outcomes_table"])
-def test_an_owner_names_no_file_of_a_site(setting: str) -> None:
-    """`outcomes_table = "withdrawn.tsv"` ran on exactly those who had withdrawn."""
-    with pytest.raises(ConfigError, match="E010"):
-        config_of(**{setting: "withdrawn.tsv"})
-
-
-VOLUMES = "participant_id,score,volume{0}\n1,2,1{1}\n2,4,3{2}\n3,6,5{1}\n"
-
-
-def volumes_and_people(folder: Path, *marks: str) -> FileSource:
-    (folder / "participants.tsv").write_text(
-        "participant_id\tdx\tage\tsex\nsub-2\tpatient\t50\tf\nsub-1\tcontrol\t60\tm\n"
-    )
-    (folder / "volumes.csv").write_text(VOLUMES.format(*(marks or ("", "", ""))))
-    tables = ["participants.tsv", "volumes.csv"]
-    (folder / "site-policy.toml").write_text(f"tables = {json.dumps(tables)}\n")
-    return source_of(folder)
-
-
 def test_a_table_of_outcomes_lists_people_who_are_looked_up_among_groups(tmp_path: Path) -> None:
-    source = volumes_and_people(tmp_path)
+    people = "participant_id\tdx\tage\tsex\nsub-2\tpatient\t50\tf\nsub-1\tcontrol\t60\tm\n"
+    (tmp_path / "participants.tsv").write_text(people)
+    (tmp_path / "volumes.csv").write_text("participant_id,score,volume\n1,2,1\n2,4,3\n3,6,5\n")
+    tables = 'tables = ["participants.tsv", "volumes.csv"]\n'
+    (tmp_path / "site-policy.toml").write_text(tables)
+    source = source_of(tmp_path)
     assert source.n_subjects == 3
     rows = {name: row[:3, 0] for name, row in source.reduced(2)}
     # volume and score by their unit of 10, and the cell
@@ -593,23 +430,6 @@ def test_a_table_of_outcomes_lists_people_who_are_looked_up_among_groups(tmp_pat
     np.testing.assert_allclose(rows["3"], [0.5, 0.6, -1])
     assert "'3': not in participants.tsv" in source.notice
     assert source.notice.startswith("Site A: 2 of 3 people count (1: no level of a public column).")
-
-
-def test_exclude_in_a_table_of_volumes_leaves_out(tmp_path: Path) -> None:
-    source = volumes_and_people(tmp_path, ",exclude", ",0", ",1")
-    assert {label for label, _ in source.reduced(2)} == {"1", "3"}
-    found = inspect_site(tmp_path, {}, config_of(), site="A")
-    assert "1 of 3 people is left out: volumes.csv, line 3" in found.left_out
-
-
-def test_exclude_in_the_table_of_groups_leaves_out(tmp_path: Path) -> None:
-    volumes_and_people(tmp_path)
-    table = tmp_path / "participants.tsv"
-    table.write_text(
-        table.read_text().replace("sex\n", "sex\texclude\n").replace("f\n", "f\t1\n")
-        .replace("m\n", "m\t\n")
-    )  # fmt: skip
-    assert {label for label, _ in source_of(tmp_path).reduced(2)} == {"1", "3"}
 
 
 # -- what a run survives ---------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import scipy.io
 
 from cape.cli import validate_command
 from cape.data import pipeline
-from cape.data.bids import confounds_beside, entities_of
+from cape.data.bids import confounds_beside
 from cape.data.images import read_image
 from cape.data.issues import Findings, UnusableFile
 from cape.data.matrices import read_matrix
@@ -81,7 +81,6 @@ def test_confounds_are_those_of_the_run_whatever_its_space(tmp_path):
     assert found is not None
     assert found.name == "sub-1_task-rest_run-2_desc-confounds_timeseries.tsv"
     assert confounds_beside(folder / "scan.nii.gz") is None
-    assert entities_of("sub-1_ses-a_bold.nii.gz") == {"sub": "1", "ses": "a"}
 
 
 # ------------------------------------------------------------------------------- matrices

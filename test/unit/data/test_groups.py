@@ -134,25 +134,6 @@ def test_labels_that_the_site_says_are_one_person_s_are_one(tmp_path, listed) ->
     assert "did you mean" not in said(findings)
 
 
-@pytest.mark.parametrize(
-    "row",
-    ["sub-02\t95\tcontrol", "sub-02\t95\tcontrol\tm\t\t\t7", "sub-02\t\t95\tcontrol\tm\t",
-     "sub-02\tcontrol\tm\t", "sub-02\t95\tcontrol\tm\t" + "y" * 1_000_001],
-)  # fmt: skip
-def test_a_row_that_cannot_be_read_keeps_its_public_cell(tmp_path, row) -> None:
-    """Such a person fell out of the group, so that an owner read exact counts of any column for
-    nothing; before that, one ragged row put everybody of the site in no group."""
-    whole, _ = read(tmp_path)
-    people, findings = read(tmp_path, TABLE.replace("sub-02\t95\tcontrol\tm\t", row))
-    assert groups(people) == [1, 0, -1, 0]
-    others = [0, 2, 3]
-    np.testing.assert_array_equal(people.codes["age"][others], whole.codes["age"][others])
-    np.testing.assert_array_equal(people.u, whole.u)
-    assert np.isnan(people.codes["sex"][1])
-    assert not findings.blocked
-    assert "sex: 1 of 3, such as sub-02" in said(findings)
-
-
 def test_rows_of_sessions_must_say_the_same_of_what_is_asked(tmp_path) -> None:
     again = TABLE + "sub-01\t55\tpatient\tf\tsecond visit\nsub-02\t95\tpatient\t\t\n"
     people, findings = read(tmp_path, again)

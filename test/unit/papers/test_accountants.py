@@ -27,7 +27,7 @@ from cape.papers.formulas import (
     tail_epsilon,
     zcdp_epsilon,
 )
-from cape.privacy.accounting import gdp_delta, gdp_epsilon, gdp_mu
+from cape.privacy.accounting import gdp_delta, gdp_epsilon
 from cape.privacy.cost import INFINITE, Cost
 
 SIGMA = 6.2150229201845  # classic noise of (epsilon_i, delta_i) = (0.5, 0.01)
@@ -42,22 +42,6 @@ TABLE = {  # name: f, mu of a round, then for every column the totals at J = 1, 
         "1.033254 12.662549 19.424088 57.744645",
         "1.19958 152.41 313.57 1665.50",
     ),
-    "secure sum, S_C 1": (
-        Fraction(4, 3), 0.26274933863,
-        "0.978304938 14.0666976 22.0881243 69.1494377",
-        "1.29532812 16.0599559 24.7342606 74.3889049",
-        "1.06863196 15.0413243 23.5070516 72.5868635",
-        "1.197724 15.083914 23.353929 71.302389",
-        "1.40226 177.48 365.01 1937.28",
-    ),
-    "CAPE, aggregator": (
-        Fraction(8, 5), 0.28782747948,
-        "1.08136155 15.8072947 24.9632819 79.4222327",
-        "1.42256995 17.9537091 27.8168427 85.0980516",
-        "1.18031869 16.8826502 26.5306590 83.2238516",
-        "1.315650 16.884508 26.304765 81.716942",
-        "1.54829 195.48 401.95 2132.34",
-    ),
     "CAPE, S_C 1": (
         Fraction(28, 15), 0.31088921006,
         "1.17708436 17.4650548 27.7199644 89.4256229",
@@ -65,14 +49,6 @@ TABLE = {  # name: f, mu of a round, then for every column the totals at J = 1, 
         "1.28399102 18.6339537 29.4252449 93.5650421",
         "1.424649 18.595836 29.129358 91.849207",
         "1.68369 212.14 436.12 2312.73",
-    ),
-    "eq. (1)": (
-        printed_factor(n_sites=4, colluders=1), 0.27630967719,
-        "1.03389341 14.9998274 23.6269150 74.6258567",
-        "1.36405267 17.0761433 26.3854665 80.1014989",
-        "1.12888511 16.0287883 25.1259101 78.2597821",
-        "1.261411 16.049728 24.933896 76.855689",
-        "1.48106 187.20 384.95 2042.61",
     ),
 }  # fmt: skip
 MUS = (0.02, 0.2, 1.0, 3.7, 12.0)
@@ -99,11 +75,6 @@ def test_every_total_of_the_table_is_reproduced_at_its_printed_digits(view, i, r
 
 
 def test_the_moments_quadratic_is_rdp_when_its_sign_is_right():
-    mu = paper_run(1, 1000).mu
-    assert moments_epsilon_printed(mu, 1e-5) == pytest.approx(108.372474, abs=5.1e-7)
-    assert moments_epsilon(mu, 1e-5) == pytest.approx(60.417646, abs=5.1e-7)
-    mu = paper_run(1, 100).mu
-    assert moments_epsilon_printed(mu, 1e-5) == pytest.approx(16.981612, abs=5.1e-7)
     for mu, delta in itertools.product(MUS, DELTAS):
         assert moments_epsilon(mu, delta) == pytest.approx(rdp_epsilon(mu, delta), rel=1e-12)
         e = moments_epsilon(mu, delta)
@@ -133,8 +104,6 @@ def test_strong_composition_says_nothing_as_the_papers_set_it():
     e = classic_epsilon(run.mu / math.sqrt(2000), 0.01)
     assert e == pytest.approx(0.5, rel=1e-12)
     assert strong_composition([(e, 2000)], slack=1e-5) == pytest.approx(756.01957, abs=5.1e-6)
-    found = ACCOUNTANTS["strong-printed"].total(run, 1e-5)
-    assert (found.epsilon, found.delta) == (None, pytest.approx(20.00001))
     found = ACCOUNTANTS["strong-printed"].total(paper_run(1, 10), 1e-5)
     assert found.epsilon == pytest.approx(
         0.5 * math.sqrt(40 * math.log(1e5)) + 10 * math.expm1(0.5)
@@ -149,15 +118,6 @@ def test_strong_composition_with_its_delta_split(rounds, epsilon):
     assert ACCOUNTANTS["strong"].total(paper_run(1, rounds), 1e-5).epsilon == pytest.approx(
         epsilon, rel=3e-10
     )
-
-
-def test_theorem_2_adds_epsilons_and_deltas():
-    found = ACCOUNTANTS["theorem-2"].total(paper_run(1, 1000), 1e-5)
-    assert (found.epsilon, found.delta) == (None, pytest.approx(20.0))
-    found = ACCOUNTANTS["theorem-2"].total(paper_run(1, 50), 1e-5)
-    assert (found.epsilon, found.delta) == (None, pytest.approx(1.0))
-    found = ACCOUNTANTS["theorem-2"].total(paper_run(1, 49), 1e-5)
-    assert (found.epsilon, found.delta) == (pytest.approx(49.0), pytest.approx(0.98))
 
 
 FIGURE_6 = [  # J, exact, RDP, moments printed (3 digits)
@@ -176,31 +136,6 @@ def test_figure_6_has_these_values(rounds, exact, rdp, printed):
     assert ACCOUNTANTS["moments"].total(run, 1e-5).epsilon == pytest.approx(rdp, abs=1e-6)
     found = ACCOUNTANTS["moments-printed"].total(run, 1e-5).epsilon
     assert found == pytest.approx(printed, rel=4e-3)
-
-
-def classic_noise(epsilon, delta):
-    """Return the noise std over the sensitivity that the papers calibrate with."""
-    return classic_epsilon(1.0, delta) / epsilon
-
-
-CLASSIC = [  # epsilon, classic noise, analytic noise, delta of the classic one
-    (1, 4.8448053, 3.730631635, 4.11369e-8),
-    (8, 0.60560066, 0.6002290722, 7.9706e-6),
-    (12, 0.40373377, 0.431643858, 5.94164e-5),
-    (20, 0.24224026, 0.290041418, 1.52669e-3),
-]
-
-
-@pytest.mark.parametrize(("epsilon", "classic", "analytic", "delta"), CLASSIC)
-def test_classic_and_analytic_calibration_at_1e_5(epsilon, classic, analytic, delta):
-    sigma = classic_noise(epsilon, 1e-5)
-    assert sigma == pytest.approx(classic, rel=1e-7)
-    assert 1 / gdp_mu(epsilon=epsilon, delta=1e-5) == pytest.approx(analytic, rel=1e-9)
-    assert gdp_delta(epsilon=epsilon, mu=1 / sigma) == pytest.approx(delta, rel=1e-5)
-    assert classic_epsilon(1 / sigma, 1e-5) == pytest.approx(epsilon, rel=1e-12)
-    assert classic_delta(epsilon, 1 / sigma) == pytest.approx(1e-5, rel=1e-9)
-    rows = {row.accountant.name: row for row in compare_accountants(one(1 / sigma), delta=1e-5)}
-    assert rows["classic"].holds == (epsilon < 8.42)
 
 
 def one(mu, sites=None):

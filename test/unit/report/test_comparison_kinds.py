@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import cape
-from cape.planning.atlas_file import maps_with_names
+from cape.data.templates import digest_with, maps_with_names
 from cape.report import Brought, add_maps
 from cape.report.comparison import COLUMN_TEXTS
 from support import comparison_example as example
@@ -97,6 +97,12 @@ def test_the_first_sentence_and_the_files(kind: str, tmp_path: Path) -> None:
     effects = pd.read_csv(folder / "effects.tsv", sep="\t")
     assert list(effects.columns) == list(COLUMN_TEXTS["effects"])
     assert effects.d.tolist() == pytest.approx(found.effects.d.tolist(), rel=1e-11)
+    if kind in ("edges", "pattern"):
+        matrix = found.matrix()
+        assert list(matrix.columns) == list(matrix.index) == list(REGIONS)
+        np.testing.assert_array_equal(matrix, matrix.T)
+        # A pattern has length 1, and every edge stands there twice.
+        assert kind == "edges" or (matrix.to_numpy() ** 2).sum() == pytest.approx(2.0)
     # Public groups that a site has not: its people are none of "these sites".
     if kind not in ("age", "slopes", "two factors"):
         assert "site3 did not enter" in page
@@ -111,7 +117,7 @@ NETWORKS = "IC1 (visual), IC2 (motor), IC3 (visual), IC4 (motor)"
 
 def with_maps(folder: Path, maps: Path) -> Path:
     path, labels = maps_with_names(maps)
-    return add_maps(folder, Brought(path=path, labels=labels))
+    return add_maps(folder, Brought(path=path, labels=labels), digest_with)
 
 
 def maps(folder: Path, n: int = 4) -> Path:

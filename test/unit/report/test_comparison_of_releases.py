@@ -14,7 +14,8 @@ import pytest
 
 from cape.protocol.model import RosterEntry
 from cape.protocol.outcome import ContrastOutcome
-from cape.report.comparison import QUESTION, GroupComparison, comparison_of
+from cape.report.comparison import GroupComparison, comparison_of
+from cape.settings.question import QUESTION
 from support import comparison_example as example
 from support.fast_comparison import Found, fast
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from cape.algorithms.effects import Effect
 from cape.delimited import read_cell, rows_by_column, written_cell
 from cape.protocol.outcome import Table
 from cape.report import files, write_results
-from cape.report.comparison import Effect
 from cape.report.consortium import _csv_text
 from support import comparison_example, report_example
 
