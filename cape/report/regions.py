@@ -6,6 +6,7 @@ the files of maps themselves.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from cape.report.network_maps import Brought
 from cape.report.results import MapResults
 from cape.space.feature_space import FeatureSpace
 
-# NamedRegions that are named of a map, at most, and their least part of its largest |z|
+# Regions that are named of a map, at most, and their least part of its largest |z|
 _MAX_NAMED: Final = 3
 _LEAST: Final = 0.5
 
@@ -45,22 +46,14 @@ def write_regions(folder: Path, results: MapResults, atlas: Brought) -> None:
 
     ConfigError E016: `atlas` is not the one of this run, or has no table of names.
     """
-    problem = ""
-    if results.feature_space != "atlas":
-        problem = f"the maps of this run are of kind {results.feature_space}, not of an atlas"
-    elif not atlas.labels:
-        problem = f"no readable table of names lies beside {atlas.path.name}"
-    else:
-        labels, affine = _atlas(atlas.path)
-        if FeatureSpace.of_labels("atlas", labels, affine).digest != results.feature_space_digest:
-            problem = f"{atlas.path.name} is not the atlas of this run"
-    if problem:
-        do = "give the run's own label image, with its table of names beside it."
-        raise ConfigError("E016", problem=problem, do=do)
+    labels = _labels_of(results, atlas)
     numbers, first = np.unique(labels, return_index=True)
     numbers, first = numbers[numbers > 0], first[numbers > 0]
     named = [(str(n), files.line(atlas.labels.get(n, f"label {n}"))) for n in numbers.tolist()]
-    for path in sorted(folder.glob(f"*_maps{maps.ENDINGS['atlas']}")):
+    stems = (maps.file_of(results.status), *map(maps.free_file_of, ("nothing", None)))
+    for path in (folder / f"{stem}{maps.ENDINGS['atlas']}" for stem in stems):
+        if not path.is_file():
+            continue
         image = files.load_image(path)
         z = np.asarray(image.dataobj, dtype=np.float64).reshape(labels.size, -1)[first]
         rows = [
@@ -70,6 +63,23 @@ def write_regions(folder: Path, results: MapResults, atlas: Brought) -> None:
         letter = "S" if "spatial" in path.name else "C"
         header = ("index", "name", *(f"{letter}{k:02d}" for k in range(1, z.shape[1] + 1)))
         files.write_table(_table_of(path), header, rows)
+
+
+def _labels_of(results: MapResults, atlas: Brought) -> npt.NDArray[np.int32]:
+    """Return the label image of the run's atlas; ConfigError E016."""
+    if results.feature_space != "atlas":
+        problem = f"the maps of this run are of kind {results.feature_space}, not of an atlas"
+    elif not atlas.labels:
+        problem = f"no readable table of names lies beside {atlas.path.name}"
+    else:
+        problem = f"{atlas.path.name} is not the atlas of this run"
+        with suppress(Exception):  # nibabel raises errors of any kind for other files
+            labels, affine = _atlas(atlas.path)
+            space = FeatureSpace.of_labels("atlas", labels, affine)
+            if space.digest == results.feature_space_digest:
+                return labels
+    do = "give the run's own label image, with its table of names beside it."
+    raise ConfigError("E016", problem=problem, do=do)
 
 
 def _table_of(path: Path) -> Path:
