@@ -28,6 +28,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E017": "the file is not a privacy.json of cape; name the one in the results folder.",
     "E018": "no settings can be proposed or sent: {problem}; {do}",
     "E020": "{what} needs {wing}, which is not installed here; install the whole package: pip install --force-reinstall coinstac-cape (the image leaves parts out).",
+    "E021": "the system refuses a file: {why}.",
     # 1nn: rules of a site's data (docs/errors.md), what sites must agree on
     "E100": "The data of site {site} did not pass its own checks; see site-error.txt there.",
     **dict.fromkeys(

@@ -241,7 +241,7 @@ def _squares(f: Facts, share: Array, observed: Array) -> tuple[Array, Array, Fla
 
 def answer_of(f: Facts) -> TermAnswer:
     public, K, q = f.public, f.K, f.q
-    (T, noise), along, J = f.T, f.direction, f.J
+    (T, noise), J = f.T, f.J
     share, lacking = public.people @ public.has / f.M, _lacking(f)
     share = np.where(lacking, 1.0, share)
     D, relative_D = _slope_of_d(f)
@@ -267,17 +267,13 @@ def answer_of(f: Facts) -> TermAnswer:
     inverse = np.linalg.inv(found.D)
     own = np.einsum("kij,jk->ik", inverse, T) / found.kept
     loss, unsure, faded = _loss(f, inverse / there[:, None, None], own, sd)
-    se = np.sqrt(np.einsum("kii->ik", parts.total))
-    along_noise = unsure * along**2 * (inverse[:, 0, 0] / there) ** 2
     flag = (1.0 if K == 1 else faded) / np.maximum(faded, 0.05)
-    misfit = float(np.max(flag * np.sqrt(loss**2 + along_noise) / se))
     rest = math.sqrt(0.2) * loss
-    shape = np.einsum("ik,jk->kij", rest, rest)
-    shape = (
-        shape + inverse @ np.swapaxes(inverse, 1, 2) * (unsure * along**2 / there**2)[:, None, None]
-    )
+    shape = np.einsum("ik,jk->kij", rest, rest) + np.einsum("ik,ij->kij", unsure, np.eye(q))
     own = own - loss
     parts = replace(parts, shape=parts.shape + shape)
+    se = np.sqrt(np.einsum("kii->ik", parts.total))
+    misfit = float(np.max(flag * np.abs(loss) / se))
     estimate, tau, df = own + _group_effects(f), 0.0, np.full(K, math.inf)
     if public.random:
         tau, sites, df = _between(f, D, found, parts, sd)
@@ -319,19 +315,23 @@ def _shape(f: Facts) -> float:
 def _loss(f: Facts, inverse: Array, own: Array, sd: Array) -> tuple[Array, Array, Array]:
     """Return what groups of other shape lost to the cut (q, K), its variance, and its fading.
 
-    [3] The prior is normal, with the variance that shares cut by group suggest.  Fading (K,): the
-    loss of a large difference cannot be told from it.
+    [3] The prior is normal: what skewness and spreads by group suggest, with more variance where
+    shares cut differ by group.  Fading (K,): the loss of a large difference cannot be told from it.
     """
-    T, _ = f.T
+    (T, _), along, D = f.T, f.direction, np.linalg.inv(inverse.mean(axis=0))
     size, (lost, noise), (uneven, its_noise) = LOSS * f.C, f.kept_lost, f.kept_uneven
-    found = (1 - f.J) / f.J * (T @ f.direction) - size * lost
+    model, variance = f.unlike(f.C / math.sqrt(f.K))
+    model, variance = -model / f.J, variance / f.J**2
+    found = (1 - f.J) / f.J * (T @ along) - size * lost - D @ model @ along
     believed = max(float((uneven**2).sum()) - NOISES[f.K > 1] * f.q * its_noise**2, 0.0) / f.q
-    prior = (SHAPE_PRIOR * size) ** 2 * believed
+    of_model = float(np.linalg.norm(D, 2)) ** 2 * float(variance.mean(axis=0) @ along**2)
+    prior = (SHAPE_PRIOR * size) ** 2 * believed + of_model
     known = (size * noise) ** 2
     kept = prior / (prior + known)
-    loss = np.einsum("kij,j->ik", inverse, kept * found) * f.direction
+    loss = model + np.einsum("kij,j->ik", inverse, kept * found) * along
     fade = np.maximum(1 - np.abs(own) / (2 * sd), 0.0).mean(axis=0)
-    return fade * loss, kept * known * fade**2, fade
+    change = (kept * known - of_model) * along**2 * np.einsum("kij,kij->ik", inverse, inverse)
+    return fade * loss, np.maximum(variance + change, 0.0) * fade**2, fade
 
 
 def _between(

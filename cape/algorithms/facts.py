@@ -12,8 +12,13 @@ import numpy as np
 
 from cape.algorithms.adjusted import Adjusted
 from cape.algorithms.estimators import Array
-from cape.algorithms.looks import PAIR, PART, RAMPS, Y, look_noise, moved
-from cape.algorithms.population import REACH, W, radius, uncentred, weight
+from cape.algorithms.looks import PAIR, PART, RAMPS, SKEW, Y, look_noise, moved
+from cape.algorithms.population import OUTSIDE, REACH, W, radius, skewed_loss, uncentred, weight
+
+# [3] Prior sd of the skewness of all outcomes, and of the log of spread for a unit of g
+SKEW_PRIOR, SPREAD_PRIOR = 0.25, 0.6
+# Loss by curves: factor of it, as noise of centres and scales blurs shapes; relative error
+GAIN, MODEL = 1.6, 0.6
 
 
 class Facts(Adjusted):
@@ -60,8 +65,46 @@ class Facts(Adjusted):
         D, root = abs(float(np.linalg.det(self.D_all))) ** (1 / self.q), math.sqrt(self.K)
         D = max(D, 1e-6)
         noise = look_noise(self.public, self.sensitivity, self.plan.share("contrast"))
-        c = radius(noise * root / D, math.sqrt(self.square / self.M) / D, self.K, self.tail)
+        sampling = math.sqrt(self.square / self.M)
+        c = radius(noise * root / D, sampling / D, self.K, self.tail, self._unlike_at)
         return max(c, min(self.reach, REACH)) * root
+
+    @cached_property
+    def skewness(self) -> tuple[Array, float]:
+        """Skewness (K,) of outcomes, shrunk, and the variance of an entry."""
+        mean, noise = self.seen("skew")
+        variance = (noise / SKEW[0] / self.pool) ** 2
+        kept = SKEW_PRIOR**2 / (SKEW_PRIOR**2 + self.K * variance)
+        return kept * mean[: self.K] / SKEW[0] / self.pool, kept * variance
+
+    @cached_property
+    def spread(self) -> tuple[Array, float]:
+        """Log of the spread (q,) of outcomes by g, shrunk, and the variance of an entry."""
+        mean, noise = self.seen("skew")
+        r, g, _ = self.people
+        unit = np.linalg.pinv(r.T @ g / self.M) / (SKEW[1] * self.pool * OUTSIDE[self.K > 1])
+        variance = noise**2 * float((unit**2).sum()) / self.q
+        kept = SPREAD_PRIOR**2 / (SPREAD_PRIOR**2 + variance)
+        return kept * unit @ mean[self.K :], kept * variance
+
+    def unlike(self, c: float) -> tuple[Array, Array]:
+        """Return what a cut at c makes of groups of other spread (q, K), in scales; its variance.
+
+        Skewed outcomes lose more of their mean where people are more variable.
+        """
+        if not self.plan.asks("skew"):  # of a pattern
+            return np.zeros((self.q, self.K)), np.zeros((self.q, self.K))
+        (skewness, its), (spread, error) = self.skewness, self.spread
+        size = math.sqrt(float((skewness**2).sum()))
+        unit = GAIN * math.sqrt(self.K) * skewed_loss(c, self.K, size)
+        mean = unit * np.outer(spread, skewness)
+        spread2, skewness2 = spread[:, None] ** 2, skewness**2
+        variance = unit**2 * (spread2 * its + skewness2 * error + error * its)
+        return mean, variance + (MODEL * mean) ** 2
+
+    def _unlike_at(self, c: float) -> float:
+        mean, variance = self.unlike(c)
+        return math.sqrt(float((mean**2 + variance).mean()))
 
     @cached_property
     def group_centres(self) -> Array:
@@ -73,9 +116,7 @@ class Facts(Adjusted):
             r, g, _ = self.people
             shift = np.linalg.pinv(r.T @ g / self.M) @ self.adjusted.imbalance.T
             groups = groups - self.public.H @ shift @ self.effects.B
-        size = float((groups**2).sum())
-        clear = max(variance * (1 + 2.4 * math.sqrt(2 / self.K)), 0.2 * self.K)
-        return groups * (1 - variance / size) if size > clear else 0.0 * groups
+        return self._if_far(groups, variance)
 
     @property
     def squares_radius(self) -> float:

@@ -23,7 +23,7 @@ ROUNDS: Final = (
     ("where", "xwhere", "middle"),
     ("centre", "middle2", "xsites", "zsites"),
     ("design", "sites", "again"),
-    ("moments", "balance", "effects"),
+    ("moments", "balance", "effects", "skew"),
     ("contrast", "squares", "by_site"),
     ("kept", "slope"),
 )
@@ -51,6 +51,7 @@ SHARES: Final = {
     "again": (0.015, 0.015),  # taken from `centre`
     "balance": (0.10, 0.10),
     "effects": (0.08, 0.02),
+    "skew": (0.05, 0.03),
     "squares": (0.04, 0.03),
     "by_site": (0.25, 0.25),
     "kept": (0.04, 0.03),
@@ -87,6 +88,8 @@ SHAPE_NOISE, MORE_WHERE = 0.02, (0.02, 0.12)
 # .. to which `where` of every outcome by itself is asked, the most share it may have, and the noise
 # above which it is asked of all together
 WHERE_NOISE, MOST_WHERE, NO_WHERE = 0.05, 0.06, 0.07
+# Parts of `skew`: skewness, spread by code
+SKEW: Final = (0.5, 2.0)
 # Noise of a site's mean, times S: above it, site means would cost more than they mend.
 SITES_NOISE: Final = 2.0
 

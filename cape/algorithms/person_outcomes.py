@@ -38,13 +38,17 @@ def outcomes_of_person(measure: Measure, S: Array, tr: float) -> Array:
 def courses(X: Data, maps: Array) -> Array:
     """Time courses (R, T) of public maps (D, R) in data (D, T): least squares with a constant.
 
-    This is the first step of dual regression (Filippini et al. 2009, PNAS 106).
+    This is the first step of dual regression (Filippini et al. 2009, PNAS 106).  Of maps that are
+    regions of an atlas, 1 inside and 0 outside, the courses are means over them: the constant
+    would be the mean of what no region covers.
     """
     return np.asarray(regressor(maps).T @ X.astype(np.float64))
 
 
 def regressor(maps: Array) -> Array:
     """Return B (D, R) with which `courses` of data X are B' X."""
+    if np.isin(maps, (0.0, 1.0)).all() and maps.sum(axis=1).max() <= 1.0:
+        return np.asarray(maps / maps.sum(axis=0, dtype=np.float64))
     centred = maps.astype(np.float64) - maps.mean(axis=0, dtype=np.float64)
     return np.asarray(np.linalg.pinv(centred).T)
 

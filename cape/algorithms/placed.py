@@ -293,6 +293,17 @@ class Placed:
         f = self.stretch
         return self.seen("middle").noise * float(np.linalg.norm(f[f > WIDE_X]))
 
+    @cached_property
+    def far_groups(self) -> Array:
+        """Differences (L, K) of groups that are clearly far apart; else 0."""
+        _, groups, variance = self.recentred
+        return self._if_far(groups, variance)
+
+    def _if_far(self, groups: Array, variance: float) -> Array:
+        size = float((groups**2).sum())
+        clear = max(variance * (1 + 2.4 * math.sqrt(2 / self.K)), 0.2 * self.K)
+        return groups * (1 - variance / size) if size > clear else 0.0 * groups
+
     @property
     def middle2_radius(self) -> float:
         return 2.5 * math.sqrt(len(self.half_ranges)) + self.far

@@ -7,6 +7,7 @@ docs/group-comparison.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -31,6 +32,11 @@ CUT = ((0.2, 1.2), (0.2, 0.7))
 # .. and of heavy tails: log sd of a shifted lognormal; above HEAVY the cut may lie far out
 TAILS = np.array([0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0])
 HEAVY = 0.1
+CUTS = np.arange(1.0, 16.01, 0.5)
+# .. tails are as of outcomes so many times as skewed
+HEAVIER = 1.8
+# [3] Mean slope of `outside` by a log of spread (K = 1, K > 1)
+OUTSIDE = (0.4, 0.67)
 # The nearest cut of one, of a few and of many outcomes; the farthest, where people lie there
 LEAST_CUT, REACH = (1.2, 1.15, 1.0), 16.0
 
@@ -159,11 +165,15 @@ def octaves(shares: Array, noise: float) -> Array:
     prior = np.logaddexp.reduce(
         [math.log(share / sd) - apart / (2 * sd**2) for share, sd in NEAR_OTHERS]
     )
-    joint = log[:, :, None] + prior  # outcome, its octave, that of all
-    each = np.logaddexp.reduce(joint, axis=1)
+    # One outcome at a time, as memory would grow with K: its octave, that of all
+    each = np.array([np.logaddexp.reduce(one[:, None] + prior) for one in log])
     rest = each.sum(axis=0) - each - GRID**2 / 8
-    found = np.logaddexp.reduce(joint + rest[:, None], axis=2)
-    return np.array([_near_mode(one) for one in found])
+    return np.array(
+        [
+            _near_mode(one + np.logaddexp.reduce(prior + others, axis=1))
+            for one, others in zip(log, rest, strict=True)
+        ]
+    )
 
 
 def _of_octaves(shares: Array, noise: float, nu: int) -> Array:
@@ -330,6 +340,46 @@ def cut_curve(c: float, K: int) -> tuple[float, float]:
     return float(np.mean(inside)), float(np.mean(np.minimum(norm, c) ** 2) / np.mean(norm**2))
 
 
+def asymmetry(size: Array, K: int) -> Array:
+    """Return what people this far out (scales) say of skewness: a shift of all is hardly in it."""
+    zero, unit = (2.3, 1.6) if K == 1 else (1.9, 1.2)
+    return np.asarray(np.clip(size * (size**2 - zero) / unit, -1.0, 1.0))
+
+
+def outside(size: Array, K: int) -> Array:
+    """Return a number in [0, 1] that grows with the spread of people, with slope `OUTSIDE`."""
+    return np.asarray(np.clip(size - (0.2 if K == 1 else 0.4), 0.0, 1.0))
+
+
+@lru_cache(maxsize=2)
+def _skewed(one: bool) -> tuple[Array, Array]:
+    """Return skewness (tails,), and loss (tails, `CUTS`) of lognormals of log sd `TAILS`.
+
+    Loss is the mean, in scales, of what a cut takes, for a log of spread: of two groups of one
+    shape, the one that is more variable loses more.
+    """
+    z = normals(4000, 6)
+    z = z[:, :1] if one else math.sqrt(0.6) * z[:, :1] + math.sqrt(0.4) * z[:, 1:]
+    each: list[tuple[float, Array]] = []
+    for s in TAILS:
+        v = np.expm1(s * z) / s if s else z
+        v = (v - v.mean(axis=0)) / (np.median(np.abs(np.diff(v, axis=0))) / (0.6745 * math.sqrt(2)))
+        size = np.sqrt((v**2).mean(axis=1))
+        along = v.mean(axis=1) / size
+        skewness = float(np.mean(along * asymmetry(size, 1 if one else 2)))
+        each.append((skewness, np.mean(along * size * (size > CUTS[:, None]), axis=1)))
+    known, losses = (np.array(one) - one[0] for one in zip(*each, strict=True))
+    # A nearer cut takes back less of it, but moves what is left from a mean to a median.
+    return known, np.maximum.accumulate(losses[:, ::-1], axis=1)[:, ::-1]
+
+
+def skewed_loss(c: float, K: int, skewness: float) -> float:
+    """Return what a cut at c takes from a mean, for a log of spread and for a unit of skewness."""
+    known, losses = _skewed(K == 1)
+    at = [float(np.interp(c, CUTS, row)) for row in losses[1:] / known[1:, None]]
+    return float(np.interp(HEAVIER * skewness, known[1:], at))
+
+
 def inside(c: float) -> float:
     """Return the share of people with many outcomes whom a cut at c sqrt K scales leaves as is."""
     return float(np.mean(_norms(False) <= c))
@@ -350,14 +400,22 @@ def z_cut(noise: float, sampling: float) -> float:
     return best[1]
 
 
-def radius(noise: float, sampling: float, K: int, tail: float = 0.0) -> float:
+def radius(
+    noise: float,
+    sampling: float,
+    K: int,
+    tail: float = 0.0,
+    unlike: Callable[[float], float] = lambda c: 0.0,
+) -> float:
     """Return c, the cut with the smallest planned error [3].
 
-    `noise`: sd of the answer for c = 1; `sampling`: sd of the answer without a cut.
+    `noise`: sd of the answer for c = 1; `sampling`: sd of the answer without a cut;
+    `unlike`: what a cut makes of groups whose shapes differ.
     """
-    best, most = (np.inf, 1.0), 5.01 if tail < HEAVY else 9.01
+    best, most = (np.inf, 1.0), 9.01
     for c in np.arange(LEAST_CUT[0 if K == 1 else 1 if K <= 8 else 2], most, 0.1).tolist():
         J, kept = cut_curve(c, K)
         error = ((noise * c) ** 2 + sampling**2 * kept) / J**2 + cut_bias(c, K, tail) ** 2
+        error += (unlike(c) / J) ** 2
         best = min(best, (error, c))
     return best[1]

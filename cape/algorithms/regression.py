@@ -38,7 +38,7 @@ from cape.algorithms.estimators import (
     SubjectQuery,
 )
 from cape.algorithms.facts import Facts
-from cape.algorithms.looks import PAIR, Stage, moved, plan, sites_radius
+from cape.algorithms.looks import PAIR, SKEW, Stage, moved, plan, sites_radius
 from cape.algorithms.placed import Seen
 from cape.algorithms.population import BINS
 from cape.algorithms.rows import People, columns_of_people
@@ -112,6 +112,7 @@ def _looks(f: Facts) -> dict[str, Look]:
         look("effects", p * K, rows.effects_rows, lambda f: f.b * f.effects_radius)
     else:
         look("effects", 1, rows.explained_rows, lambda f: 1.0, unit="pair")
+    look("skew", K + q, rows.skew_rows, lambda f: math.hypot(SKEW[0], SKEW[1] / 4))
     look("contrast", q * K, rows.contrast_rows, contrast, part=rows.contrast_part)
     look("by_site", S * q * K, rows.by_site_rows, contrast, part=rows.by_site_part)
     look("squares", K, rows.squares_rows, lambda f: f.squares_radius / (2 if one else 1),

@@ -23,11 +23,12 @@ from cape.algorithms.looks import (
     RAMP_MIDDLE,
     RAMP_RADIUS,
     RAMPS,
+    SKEW,
     Stage,
     Y,
     sites_radius,
 )
-from cape.algorithms.population import BINS, ball, octave_of, weight
+from cape.algorithms.population import BINS, asymmetry, ball, octave_of, outside, weight
 from cape.frozen import dataclass
 
 # Outcomes are cut here, in public units, before arithmetic that could overflow.
@@ -313,6 +314,16 @@ def explained_rows(f: Facts, a: People) -> Array:
     i, j = pairs(a.cell).T
     agreement = (x[i] * x[j]).sum(axis=1) * (v[i] * v[j]).sum(axis=1) / f.K
     return np.asarray(np.clip(agreement, -1.0, 1.0)[:, None])
+
+
+def skew_rows(f: Facts, a: People) -> Array:
+    """Skewness of outcomes, and by code how far people lie from the centre."""
+    groups = f.far_groups[a.group if f.L > 1 else 0 * a.group]
+    v = np.where(a.there, _outcomes(f, a) - groups, 0.0)
+    size = _norm(v) / np.sqrt(np.maximum(a.there.sum(axis=1), 1))
+    skew = v * (asymmetry(size, f.K) / np.maximum(_norm(v), 1e-12))[:, None]
+    spread = _codes(f, a)[0] * (a.here * (outside(size, f.K) - 0.5))[:, None]
+    return np.hstack([SKEW[0] * skew, SKEW[1] * spread])
 
 
 # -- the last rounds -----------------------------------------------------------------------------

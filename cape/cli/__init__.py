@@ -36,7 +36,7 @@ def exit_code(err: BaseException) -> int:
         return 4
     if isinstance(err, ConfigError):
         return 2
-    return 1 if isinstance(err, CapeError | OSError) else INTERNAL
+    return 1 if isinstance(err, CapeError) else INTERNAL
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with logged(log, words):
             return _run(words, verbose=verbose)
     except OSError as err:  # only the log file's; `_run` reports all others
-        fail(f"--log-file: {err}", "", as_json="--json" in words)
+        fail(f"--log-file: {_of_system(err).detail}", "", as_json="--json" in words)
         return 2
 
 
@@ -94,12 +94,20 @@ def _run(words: list[str], *, verbose: bool) -> int:
         except Exception as err:  # people get one line and an exit code
             if verbose:
                 traceback.print_exception(err)
-            public = str(err) if isinstance(err, OSError) else public_text(err)
-            fail(public, _detail(err, verbose=verbose), as_json=as_json, typed=_typed(err, words))
+            err = _of_system(err) if isinstance(err, OSError) else err
+            detail = _detail(err, verbose=verbose)
+            fail(public_text(err), detail, as_json=as_json, typed=_typed(err, words))
             code = exit_code(err)
     if verbose:
         remark(f"exit code {code}, {time.monotonic() - began:.1f} s")
     return code
+
+
+def _of_system(err: OSError) -> CapeError:
+    """Return an error of the operating system with a code; its detail names the file."""
+    from cape.site.files import why, why_and_where
+
+    return CapeError("E021", why=why(err), detail=why_and_where(err))
 
 
 def _typed(err: BaseException, words: Sequence[str]) -> str:
@@ -134,6 +142,6 @@ def _detail(err: Exception, *, verbose: bool) -> str:
     # Printed at this computer only: file names, shapes, values.
     if isinstance(err, CapeError):
         return err.detail
-    if isinstance(err, OSError) or verbose:
+    if verbose:
         return ""
     return f"{type(err).__name__}; run the command again with --verbose to see where."

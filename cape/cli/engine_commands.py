@@ -53,21 +53,28 @@ def job_command(
         typer.Option(min=1, help="Seconds for the first answer, for which sites read their data."),
     ] = 3600.0,
     resume: Annotated[Path | None, folder_option("An earlier job, whose run continues.")] = None,
+    maps: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            help="Public maps of a comparison, for its page; every site has its own copy to read.",
+        ),
+    ] = None,
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a run as a job of FLARE: three JSON files without code."""
+    """Write a run as a job of FLARE: three JSON files without code, and perhaps public maps."""
     import dataclasses
 
+    from cape.data.templates import file_of_maps
     from cape.engines.flare.job import JobPlan, new_run, read_job, write_job
     from cape.planning.consortium_folder import check_before_it_leaves, merged, read_file
     from cape.planning.judge import judge
+    from cape.planning.public_maps import of_maps
 
     if resume is not None:
-        if settings or set_values or subjects:
-            raise typer.BadParameter(
-                "--resume takes all settings of the earlier job: give no others"
-            )
+        if settings or set_values or subjects or maps:
+            raise typer.BadParameter("--resume takes all of the earlier job: give nothing else")
         plan = read_job(resume)
         plan = dataclasses.replace(plan, least=least or plan.least)
     else:
@@ -77,11 +84,18 @@ def job_command(
         if subjects is None:
             raise typer.BadParameter("give --subjects: sites refuse a run of too few")
         run_settings = merged(read_file(settings), assignments(set_values))
+        if maps is not None:
+            maps = file_of_maps(maps) or maps
+            run_settings |= of_maps(maps, run_settings)
         judged = judge(run_settings, n_subjects=subjects).accepted()
         warn_of_policies(judged, as_json=as_json)
         named = {**run_settings, "computation": judged.computation.name}
         plan = JobPlan(
-            run=new_run(), settings=named, patience=patience, join_patience=join_patience
+            run=new_run(),
+            settings=named,
+            patience=patience,
+            join_patience=join_patience,
+            maps="" if maps is None else str(maps),
         )
     check_before_it_leaves(str(plan.settings), resume or settings)
     write_job(folder, plan)

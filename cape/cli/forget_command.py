@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cape.cli.common import AsJson, result, say
-from cape.cli.ledger_commands import LedgerOption, PolicyOption, ledger_and_policy
+from cape.cli.ledger_commands import LedgerOption, PolicyOption
 
 if TYPE_CHECKING:
     from cape.site.forgetting import Charged, Traces
@@ -45,11 +45,12 @@ def forget_command(
     """Delete what is kept of one person, as docs/governance.md says; the ledger stays."""
     from cape.data.names import bare
     from cape.site.forgetting import traces_of
+    from cape.site.ledger_file import own_ledger
     from cape.site.places import SitePlaces
 
     if not bare(person):
         raise typer.BadParameter("name a person")
-    ledger, own_policy = ledger_and_policy(ledger_file, policy)
+    ledger, own_policy = own_ledger(ledger_file, policy)
     store = SitePlaces.from_environment(os.environ).store_folder()
     traces = traces_of(
         person,

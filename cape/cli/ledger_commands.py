@@ -65,31 +65,13 @@ class Opened:
     spending: Spending
 
 
-def ledger_and_policy(
-    path: Path | None, policy_path: Path | None
-) -> tuple[Path | None, SitePolicy]:
-    """Return the ledger that is named, else that of the policy or of CAPE_SITE_HOME; the policy."""
-    from cape.site.ledger_file import LEDGER_NAME
-    from cape.site.places import SitePlaces
-    from cape.site.policy import NO_LEDGER, SitePolicy, load_policy
-
-    places = SitePlaces.from_environment(os.environ)
-    named = policy_path or places.policy
-    policy = SitePolicy() if named is None else load_policy(named)
-    if path is None and named is not None and policy.ledger_file not in ("", NO_LEDGER):
-        path = named.parent / policy.ledger_file
-    if path is None and places.home is not None:
-        path = places.home / LEDGER_NAME
-    return path, policy
-
-
 def _opened(path: Path | None, policy_path: Path | None) -> Opened:
     from cape.errors import ConfigError
     from cape.privacy.spending import Spending
     from cape.site.access import side_path
-    from cape.site.ledger_file import LifetimeLedgerFile, limits_of, read_ledger
+    from cape.site.ledger_file import LifetimeLedgerFile, limits_of, own_ledger, read_ledger
 
-    path, policy = ledger_and_policy(path, policy_path)
+    path, policy = own_ledger(path, policy_path)
     # Unanswered exchanges may be recorded before the ledger has a run.
     if path is None or not (path.is_file() or side_path(path, "unanswered").is_dir()):
         problem = "no ledger is named here" if path is None else f"there is no ledger {path}"

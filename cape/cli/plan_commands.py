@@ -175,7 +175,7 @@ def _people_who_count(folder: Path, given: dict[str, object], *, as_json: bool) 
     owner = read_settings(None, given)
     checked = check_folder(folder, owner, policy=SitePolicy(), headers_only=True)
     if not as_json:
-        say(checked.counted.sentence)
+        say(f"{checked.counted.sentence} By headers alone; cape validate reads data, too.")
     return checked.counted.counted, len(checked.sites)
 
 
@@ -193,9 +193,9 @@ def _check_files(paths: Sequence[Path], *, as_json: bool) -> None:
     result({"files": rows, **figures}, as_json=as_json)
     for i, file in () if as_json else enumerate(files):
         epsilon = f"{file.epsilon:.6g}" if file.private else "infinite"
-        claimed = "none" if file.claimed is None else f"{file.claimed:.6g}"
+        stated = "none" if file.claimed is None else f"{file.claimed:.6g}"
         verdict = "WRONG" if file.findings else "ok"
-        say(f"{verdict}: epsilon {epsilon} recomputed, {claimed} claimed, {file.path}")
+        say(f"{verdict}: epsilon {epsilon} recomputed, {stated} stated, {file.path}")
         if i in total.same:
             say(f"  the same run as {total.same[i]}: counted once", style="yellow")
         for finding in file.findings:

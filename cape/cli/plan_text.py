@@ -9,6 +9,7 @@ from cape.cli.common import duration, say, table
 from cape.forecast.comparison import TermForecast
 from cape.planning.budget import PlannedRun, StageSummary
 from cape.planning.comparison_budget import DetectableEffect, PlannedComparison
+from cape.privacy.accounting import display_epsilon
 from cape.protocol.sizes import MAX_SITES
 from cape.settings.wings import NEUROFLAME, missing
 
@@ -33,7 +34,7 @@ def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> No
         "Releases",
         ("phase", "releases", "numbers", "mu", "noise std of the mean"),
         [
-            (s.phase, s.releases, s.size, "-" if s.mu is None else f"{s.mu:.4f}", _noise(s))
+            (s.phase, s.releases, s.size, "-" if s.mu is None else f"{s.mu:.4g}", _noise(s))
             for s in plan.stages
         ],
     )
@@ -71,7 +72,7 @@ def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> No
             )
             for words, other in around
         ]
-        table("Around this plan", ("", "G", "works", "maps", "networks expected"), rows)
+        table("Around this plan", ("", "size", "works", "maps", "networks expected"), rows)
     _print_advice(plan)
 
 
@@ -150,12 +151,12 @@ def _print_epsilon(plan: PlannedRun | PlannedComparison) -> None:
     else:
         aggregator = f"the aggregator with {plan.colluders} of the sites"
         table(
-            f"Total epsilon at delta {plan.delta:g}, mu {plan.mu:.4f}",
+            f"Total epsilon at delta {plan.delta:g}, mu {plan.mu:.4g}",
             ("against", "epsilon"),
             [
-                ("a reader of the results", f"{plan.epsilon['outsider']:.4f}"),
-                ("one curious site", f"{plan.epsilon['one_site']:.4f}"),
-                (aggregator, f"{plan.epsilon['aggregator']:.4f}"),
+                ("a reader of the results", display_epsilon(plan.epsilon["outsider"])),
+                ("one curious site", display_epsilon(plan.epsilon["one_site"])),
+                (aggregator, display_epsilon(plan.epsilon["aggregator"])),
             ],
         )
 
@@ -222,28 +223,28 @@ BAR = 24
 def _print_curve(plan: PlannedRun) -> None:
     if not plan.curve:
         return
-    needed = plan.verdict.needed
+    needed, measured = plan.verdict.needed, plan.curve[0].expected_q is not None
     rows = []
     for point in plan.curve:
         # The bar ends at twice the needed G.
         reach = min(1.0, point.g / (2.0 * needed))
         bar = "#" * max(1, round(BAR * reach))
-        q = "-" if point.expected_q is None else f"{point.expected_q:.2f}"
+        error = () if point.expected_q is None else (f"{point.expected_q:.2f}",)
         rows.append(
             (
                 f"{point.epsilon:g}" + (" (planned)" if point.epsilon == plan.planned else ""),
                 f"{point.g:.0f}",
                 point.answer,
                 str(point.largest_n_components or "-"),
-                q,
+                *error,
                 bar,
             )
         )
     heading = SIZE_HEADINGS.get(plan.computation, "most components")
     table(
         f"The same sites and subjects at other budgets; {plan.n_components} components need "
-        f"G {needed:.0f} for a yes",
-        ("epsilon", "G", "works", heading, "error q", f"G, up to {2 * needed:.0f}"),
+        f"an effective size of {needed:.0f} for a yes",
+        ("epsilon", "size", "works", heading, *("error",) * measured, f"up to {2 * needed:.0f}"),
         rows,
     )
 

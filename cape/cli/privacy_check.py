@@ -184,5 +184,5 @@ def _below(name: str, claimed: float | None, recomputed: float) -> list[str]:
     if claimed is None:
         return [f"{name} is missing"]
     if claimed < recomputed * (1.0 - CLAIM_TOLERANCE):
-        return [f"{name} is claimed as {claimed:.6g}, the releases give {recomputed:.6g}"]
+        return [f"{name} is stated as {claimed:.6g}, the releases give {recomputed:.6g}"]
     return []

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from cape.cli.common import AsJson, SetValues, assignments, file_option, result
-from cape.cli.ledger_commands import PolicyOption, ledger_and_policy
+from cape.cli.ledger_commands import PolicyOption
 
 LANGUAGES: dict[str, tuple[str, ...]] = {"en": ("en",), "de": ("de",), "both": ("en", "de")}
 
@@ -35,13 +35,14 @@ def promise_command(
     """Fill in the form for an ethics board and the text for participants."""
     from cape.planning.board import board_facts, board_texts
     from cape.planning.consortium_folder import read_settings
+    from cape.site.ledger_file import own_ledger
 
     owner = read_settings(settings, assignments(set_values))
     n_sites = sites or owner.config.expected_sites
     if not n_sites:
         raise typer.BadParameter("the settings do not say n_sites; give --sites")
     facts = board_facts(
-        owner, n_sites=n_sites, policy=ledger_and_policy(None, policy)[1], aggregator=aggregator
+        owner, n_sites=n_sites, policy=own_ledger(policy_path=policy)[1], aggregator=aggregator
     )
     text = board_texts(facts, LANGUAGES[language])
     if out is not None:

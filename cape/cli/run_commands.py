@@ -339,7 +339,7 @@ def report_command(
     as_json: AsJson = False,
 ) -> None:
     """Rebuild the pages from the result files beside them."""
-    from cape.planning.atlas_file import maps_with_names
+    from cape.data.templates import digest_with, maps_with_names
     from cape.report import Brought, add_maps, copied, rebuild, relabel
 
     if registry:
@@ -359,7 +359,7 @@ def report_command(
         inside = folder / "consortium"
         path, labels = maps_with_names(maps)
         brought = Brought(path=path, labels=labels)
-        pages = [add_maps(inside if inside.is_dir() else folder, brought)]
+        pages = [add_maps(inside if inside.is_dir() else folder, brought, digest_with)]
     else:
         pages = rebuild(folder) if template is None else [relabel(folder, template, names)]
     paths = {_page_name(page): str(page) for page in pages}

@@ -11,7 +11,15 @@ from typing import Annotated
 
 import typer
 
-from cape.cli.common import AsJson, file_argument, file_option, result, warn_of_policies
+from cape.cli.common import (
+    AsJson,
+    SetValues,
+    assignments,
+    file_argument,
+    file_option,
+    result,
+    warn_of_policies,
+)
 
 
 def store_command(
@@ -97,18 +105,21 @@ def settings_command(
         int | None,
         typer.Option(min=1, help="All subjects; refuse settings that a run of them would refuse."),
     ] = None,
+    set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
     """Convert a form's inputs (.json) into a settings.toml, and back."""
     from cape.engines.coinstac.form import form_of, read_form, settings_text
-    from cape.planning.consortium_folder import check_before_it_leaves, read_file
+    from cape.planning.consortium_folder import check_before_it_leaves, merged, read_file
     from cape.planning.judge import judge
 
     if file.suffix == ".json":
+        if set_values:
+            raise typer.BadParameter("--set goes with a settings.toml")
         text = settings_text(read_form(file))
         settings = tomllib.loads(text)
     else:
-        settings = read_file(file)
+        settings = merged(read_file(file), assignments(set_values))
     judged = judge(settings, n_subjects=subjects).accepted()
     warn_of_policies(judged, as_json=as_json)
     if file.suffix != ".json":

@@ -23,7 +23,6 @@ from cape.cli.common import (
     table,
     warn_no_settings,
 )
-from cape.cli.ledger_commands import ledger_and_policy
 from cape.cli.progress import SiteProgress
 
 if TYPE_CHECKING:
@@ -82,6 +81,7 @@ def validate_command(
     """Check the data of a site or of a consortium before a run spends any budget."""
     from cape.planning.consortium_folder import merged, read_file, read_settings, settings_beside
     from cape.planning.validate import check_folder, own_store
+    from cape.site.ledger_file import own_ledger
     from cape.site.places import SitePlaces
 
     source = _source(data or [], manifest, bids)
@@ -92,7 +92,7 @@ def validate_command(
     values = assignments(set_values)
     if maps is not None:
         from cape.data.templates import file_of_maps
-        from cape.simulation.simulate import of_maps
+        from cape.planning.public_maps import of_maps
 
         maps = file_of_maps(maps) or maps
         values |= of_maps(maps, merged(read_file(settings), values))
@@ -110,7 +110,7 @@ def validate_command(
             on_progress=on_progress,
             headers_only=fast,
             maps=maps,
-            ledger=ledger_and_policy(None, policy)[0],
+            ledger=own_ledger(policy_path=policy)[0],
         )
     if out is not None:
         _write_table(checked, out)
@@ -231,7 +231,8 @@ def _print_settings(owner: OwnerSettings) -> None:
     space = config.mask if config.feature_space == "mask" else config.feature_space
     parts = [f"settings {config.digest()[:16]}", f"space {space}"]
     if max_components := resolve(config).max_components:
-        parts.append(f"R {getattr(config, 'n_components', 0) or f'by G, {max_components} at most'}")
+        asked = getattr(config, "n_components", 0)
+        parts.append(f"{asked or f'at most {max_components}'} components")
     parts.append(f"TR {config.tr:g} s" if config.tr else "TR any")
     if not owner.has_budget:
         parts.append("epsilon and delta not given: no plan is checked")

@@ -6,6 +6,7 @@ declares features and their names; without noise they may come from the first fi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -130,7 +131,10 @@ def _content(quality: Quality) -> Iterator[Issue]:
 
 
 def _length(subject: Subject, config: Config) -> Iterator[Issue]:
-    n_times, n_components = subject.n_timepoints, resolve(config).max_components
+    n_times, n_components = (
+        subject.n_timepoints,
+        resolve(config).most_components(subject.n_features),
+    )
     minutes = subject.seconds / 60
     too_short = n_times < config.min_timepoints or n_times <= n_components
     if subject.n_scrubbed and (too_short or minutes < config.min_minutes):
@@ -179,8 +183,10 @@ def judge_site(
     n_failed, allowed = n_listed - len(accepted), int(MAX_FAILED * n_listed)
     if findings.strict and n_listed and (n_failed > allowed or not accepted):
         findings.escalate(f"{n_failed} of {n_listed} subjects fail, at most {allowed} should")
-    n_components = resolve(config).max_components
-    if 0 < len(accepted) < n_components:
+    resolved = resolve(config)
+    n_components = resolved.max_components
+    # R that follows from the run follows from its people, too.
+    if math.isinf(resolved.room) and 0 < len(accepted) < n_components:
         place = f"{len(accepted)} subjects"
         findings.add(IssueCode.SUBJECTS_FEW, place, n_components=n_components)
     # Each subject was compared with the owner's `tr`; without it, with the others of the site.

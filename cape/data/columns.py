@@ -140,14 +140,12 @@ def tell(seen: SeenColumn, words: OwnWords, findings: Findings, *, stops: bool) 
         fault = None if words.takes_as_it_is(seen.name) else whole_fault(seen, words)
     here = words.column(seen.name)
     if fault is not None:
-        right = f"as_it_is = {toml_value([*words.as_it_is, seen.name])}"
         findings.add(
             IssueCode.COLUMN_UNUSABLE,
             f"{here}: {fault.what}",
             public={"what": "a column"},
             stops=stops,
-            remedy=f"{fault.remedy}; if the column is right, write {right}; such lines stand above "
-            f"all [tables] of the site's own {POLICY_FILE}",
+            remedy=mending(seen.name, fault, words),
         )
         return
     n = len(seen.labels)
@@ -161,7 +159,18 @@ def tell(seen: SeenColumn, words: OwnWords, findings: Findings, *, stops: bool) 
         if people:
             findings.add(code, f"{here}: {len(people)} of {n}, such as {seen.some(people)}")
     if n and (absent := _absent(seen)):
-        findings.add(IssueCode.LEVEL_NOBODY, f"{here}: {', '.join(absent)}")
+        found = same_words(absent, [plain(cell) for cell in seen.others.values()])
+        perhaps = f"; perhaps {_lines(seen, found)}" if found else ""
+        findings.add(IssueCode.LEVEL_NOBODY, f"{here}: {', '.join(absent)}{perhaps}")
+
+
+def mending(name: str, fault: Fault, words: OwnWords) -> str:
+    """Return what the site does about a fault of a column, and what it says if there is none."""
+    right = f"as_it_is = {toml_value([*words.as_it_is, name])}"
+    return (
+        f"{fault.remedy}; if the column is right, write {right}; such lines stand above "
+        f"all [tables] of the site's own {POLICY_FILE}"
+    )
 
 
 def is_reference(level: str) -> bool:
@@ -193,7 +202,7 @@ def whole_fault(seen: SeenColumn, words: OwnWords) -> Fault | None:
     if cells < FEWEST_CELLS:
         return None
     if 2 * (len(seen.others) + int(seen.outside.sum())) > cells:
-        return _of_levels(seen, words, cells) if seen.levels else _of_numbers(seen, words, cells)
+        return fault_of_levels(seen, cells) if seen.levels else _of_numbers(seen, words, cells)
     if len(seen.levels) == 1:
         return None
     known = seen.values[~np.isnan(seen.values)]
@@ -234,21 +243,31 @@ def is_comma(text: str) -> bool:
     return _COMMA.fullmatch(text.strip()) is not None
 
 
-def _of_levels(seen: SeenColumn, words: OwnWords, cells: int) -> Fault:
+def fault_of_levels(seen: SeenColumn, cells: int) -> Fault:
+    """Return the fault of a column of `cells` cells, most of which are of no stated level."""
     often = [word for word, _ in Counter(map(plain, seen.others.values())).most_common()]
-    spelled = {plain(cell): cell.strip() for cell in reversed(list(seen.others.values()))}
+    spelled = _spelled(seen)
     shown = ", ".join(f"'{spelled[word][:20]}'" for word in often[:SHOWN])
     what = f"{len(seen.others)} of {cells} are of none of {', '.join(seen.levels)}, such as {shown}"
     pairs, is_sure = _paired(_absent(seen), often[:_MAX_WORDS])
     if not pairs:
         return Fault(what, "correct the cells, or ask the owner for other levels")
-    column = toml_key(seen.name)
-    lines = [
+    doubt = "" if is_sure else ", or the words the other way round: only the site knows"
+    return Fault(f"{what}: another coding?", f"write {_lines(seen, pairs)}{doubt}")
+
+
+def _spelled(seen: SeenColumn) -> dict[str, str]:
+    """Return the words that are no level, as the site first writes them, by `plain`."""
+    return {plain(cell): cell.strip() for cell in reversed(list(seen.others.values()))}
+
+
+def _lines(seen: SeenColumn, pairs: Mapping[str, str]) -> str:
+    """Return what the site writes where a word stands for a level."""
+    column, spelled = toml_key(seen.name), _spelled(seen)
+    return ", ".join(
         f"levels.{column}.{toml_key(level)} = {toml_value(spelled[word])}"
         for level, word in pairs.items()
-    ]
-    doubt = "" if is_sure else ", or the words the other way round: only the site knows"
-    return Fault(f"{what}: another coding?", f"write {', '.join(lines)}{doubt}")
+    )
 
 
 def _absent(seen: SeenColumn) -> list[str]:
@@ -257,14 +276,19 @@ def _absent(seen: SeenColumn) -> list[str]:
     return [level for code, level in enumerate(seen.levels) if code not in there]
 
 
-def _paired(levels: Sequence[str], often: Sequence[str]) -> tuple[dict[str, str], bool]:
-    """Return a word for levels, and whether words say so rather than their order."""
+def same_words(levels: Sequence[str], often: Sequence[str]) -> dict[str, str]:
+    """Return for levels the words that are usual ones of the same; `often`, as `plain` gives."""
     pairs: dict[str, str] = {}
     for level in levels:
         same = next((group for group in _ALIKE if plain(level) in group), ())
-        for word in often:
-            if word not in pairs.values() and level not in pairs and word in same:
-                pairs[level] = word
+        if word := next((w for w in often if w in same and w not in pairs.values()), ""):
+            pairs[level] = word
+    return pairs
+
+
+def _paired(levels: Sequence[str], often: Sequence[str]) -> tuple[dict[str, str], bool]:
+    """Return a word for levels, and whether words say so rather than their order."""
+    pairs = same_words(levels, often)
     rest = [level for level in levels if level not in pairs]
     left = sorted(word for word in often if word not in pairs.values())
     if not rest or len(left) < len(rest) or len(left) > len(rest) + 1:

@@ -182,7 +182,7 @@ def _is_beside(name: str) -> bool:
 
 
 def sites_below(folder: Path) -> dict[str, Path]:
-    """Return the folders of sites by id, sorted; {}: the folder is that of one site.
+    """Return the folders of sites by id, sorted; {}: the folder itself is that of one site.
 
     A folder is a site's if it states people itself; else those below it that do are sites, and so
     is every other one there that holds data, which its own check then refuses.
@@ -220,11 +220,14 @@ def sites_below(folder: Path) -> dict[str, Path]:
         if not stated or _of_single_people(below, folders, stated):
             return {}
     # An empty folder stays: the check of that site reports that it has no data.
-    return {
+    found = {
         top: path
         for top, path in folders.items()
         if top in stated or top not in below or _holds_data(below[top])
     }
+    if len(found) == 1:  # one lab, one folder further down, is called as one lab is
+        return {folder.resolve().name: path for path in found.values()}
+    return found
 
 
 def _may_be_a_site(folder: Path) -> bool:
@@ -286,10 +289,7 @@ def site_folders(directory: Path) -> dict[str, Path]:
 
     ConfigError E016: the folder holds no data.
     """
-    folders = sites_below(directory)
-    if len(folders) == 1:  # one lab, one folder further down: it runs as one lab does
-        return {directory.resolve().name: path for path in folders.values()}
-    if folders:
+    if folders := sites_below(directory):
         return folders
     with readable(directory, Findings(directory.name)):
         names = names_below(directory)

@@ -257,7 +257,7 @@ def _cells(table: _Table, columns: Sequence[str], question: Question) -> dict[st
     early: dict[str, list[dict[str, str]]] = {name: [{} for _ in range(n)] for name in columns}
     has_first = [False] * n
     places = table.places(columns)
-    ours = {name: _OurWords(question.variable(name), table.words) for name in columns}
+    ours = {name: OurWords(question.variable(name), table.words) for name in columns}
     for m, session, row, width in table.rows(question):
         is_first = session == first
         has_first[m] |= is_first
@@ -278,7 +278,7 @@ def _cells(table: _Table, columns: Sequence[str], question: Question) -> dict[st
     return found
 
 
-class _OurWords:
+class OurWords:
     """The cells of a column in the words and the unit of the owner."""
 
     def __init__(self, variable: Variable, words: OwnWords) -> None:
@@ -300,7 +300,7 @@ class _OurWords:
         return plain(cell) in self._levels
 
 
-def _cell(row: PersonRow, place: int, width: int, ours: _OurWords, *, public: bool) -> str:
+def _cell(row: PersonRow, place: int, width: int, ours: OurWords, *, public: bool) -> str:
     """Return a cell of a variable in the owner's words; "" if it is missing or cannot be read."""
     if public:
         cell = row.known_cell(place, width, ours.is_value)

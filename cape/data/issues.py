@@ -465,7 +465,7 @@ class Findings:
         if places:
             head = f"{len(places)} times: " if more > 0 else ""
             shown = head + "; ".join(places[:MAX_PLACES]) + (f"; and {more} more" * (more > 0))
-            parts.append(shown if shown.endswith("?") else f"{shown}.")
+            parts.append(shown if shown.endswith(("?", ".")) else f"{shown}.")
         if entry.expected:
             parts.append(f"Expected {entry.expected}.")
         if entry.remedy:

@@ -38,10 +38,32 @@ _OTHERS: Final = (
     (r"(?m)^\S+\t(?P<name>[^\t\n]*[A-Za-z][^\t\n]*)\t(?P<n>\d+)\s*$", 0),
     (r"(?m)^(?P<name>\S.*)\n(?P<n>\d+)(?: \d+){4}\s*$", 0),
 )  # fmt: skip
+_IMAGES: Final = (".nii.gz", ".nii")
+_TABLES: Final = (".tsv", ".csv", ".txt", ".xml", ".niml.lt", ".lut", ".ctbl")
 _KNOWN: Final = (
     "give a .tsv or .csv with a header that has index and name, a table of AFNI, FSL or SPM, or a "
     "colour table with lines such as '17 Left-Hippocampus 220 216 20 0'."
 )
+
+
+def table_beside(image: Path) -> Path | None:
+    """Return the label table beside a label image, by its name; None: none is readable.
+
+    Its name may lack the image's last part (a grid), as Schaefer's does, its extension, or the
+    resolution, as TemplateFlow's does.
+    """
+    stem = _stem(re.sub(r"_res-[^_]+", "", image.name))
+    tables = {
+        path: _stem(path.name) for path in image.parent.iterdir() if path.name.endswith(_TABLES)
+    }
+    near = [path for path, name in tables.items() if len(name) > 2 and stem.startswith(name)]
+    for path in sorted(near, key=lambda path: -len(tables[path])):
+        try:
+            if read_label_table(path):
+                return path
+        except ConfigError:
+            continue
+    return None
 
 
 def read_label_table(path: Path) -> dict[int, str]:
@@ -121,3 +143,24 @@ def _colours(text: str) -> list[tuple[int, str]]:
     if not rows:
         raise FoundError("no lines")
     return rows
+
+
+def copies_of(image: Path, stem: str) -> dict[str, bytes]:
+    """Return an image and the table beside it, with `stem` in place of their names.
+
+    ConfigError E016: it is no NIfTI image.
+    """
+    ending = next((end for end in _IMAGES if image.name.endswith(end)), "")
+    if not ending:
+        problem = f"{image.name} is no .nii or .nii.gz"
+        raise ConfigError("E016", problem=problem, do="give a NIfTI image.")
+    files = {f"{stem}{ending}": image.read_bytes()}
+    if table := table_beside(image):
+        suffix = table.suffix if table.suffix in (".tsv", ".csv") else ".txt"
+        files[f"{stem}{suffix}"] = table.read_bytes()
+    return files
+
+
+def _stem(name: str) -> str:
+    ends = "|".join(map(re.escape, (*_IMAGES, *_TABLES)))
+    return re.sub(rf"(?:{ends})+$", "", name)

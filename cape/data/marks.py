@@ -306,11 +306,12 @@ def _check_runs(row: RowMarks, there: Sequence[Mapping[str, str]], findings: Fin
 
 
 def lines_said(
-    people: Mapping[str, Sequence[Mention | None]], tables: Sequence[str]
+    people: Mapping[str, Sequence[Mention | None]], tables: Sequence[str], *, all_read: bool
 ) -> Iterator[str]:
     """Yield what is always said: who is left out by which lines, or that nobody is.
 
     `people`: for each person the line that leaves out each run.  `tables`: those with ``exclude``.
+    `all_read`: without it there may be marks that nobody could read.
     """
     whole = {who for who, lines in people.items() if lines and all(lines)}
     anybody = False
@@ -325,7 +326,7 @@ def lines_said(
         if others:
             runs = f"{len(others)} {'single runs' if len(others) > 1 else 'single run'}"
             yield f"{runs} {'are' if len(others) > 1 else 'is'} left out: {table}{_lines(others)}"
-    if not anybody:
+    if all_read and not anybody:
         why = (
             f"{EXCLUDE} marks no row of {', '.join(tables)}" if tables else f"no column `{EXCLUDE}`"
         )

@@ -2,8 +2,10 @@
 
 Such an image covers the mask as well as a right one.  Its mean image, compared with the mask as it
 is stored and turned in three ways, tells: of 40 real people all fitted best as stored, by .07 at
-least.  Both sides are joined first, so that a lesion of one side does not decide.  Left and right
-look alike: an image that is mirrored is not found.
+least.  Each way is also moved back and forth and up and down, as an image that is resampled after
+it was turned lies elsewhere: unmoved, 40 of 210 such turns were not told.  Both sides are joined
+first, so that a lesion of one side does not decide.  Left and right look alike: an image that is
+mirrored is not found.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from cape.algorithms.estimators import Array
 from cape.data.space import Grid
 from cape.space.feature_space import is_mni
 
+Spectrum = npt.NDArray[np.complexfloating]
+
 # Corners of a box around the brain and distance of its points, mm; x is symmetric.
 LOW, HIGH, STEP = (-96.0, -138.0, -84.0), (96.0, 102.0, 114.0), 6.0
 # Turns of the axes y and z, and their words
@@ -26,6 +30,7 @@ TURNS: Final[dict[str, tuple[int, ...]]] = {
     "upside down": (2,),
     "front to back and upside down": (1, 2),
 }
+MOVES: Final = np.arange(-4, 5)  # of the points, along y and along z
 # The best turn must fit better by so much.
 MARGIN: Final = 0.01
 # Least difference between the mask and itself turned: other masks do not tell.
@@ -46,7 +51,10 @@ def way_turned(mean: Array, affine: Array, grid: Grid) -> str:
     `affine` (4, 4) is the image's own; `grid` that of a mask in MNI space.
     """
     mask = _smooth(_at(grid.inside.astype(np.float64), grid.affine)[0])
-    alike = {word: _likeness(_flipped(mask, axes), mask) for word, axes in TURNS.items()}
+    everywhere = np.ones(mask.shape, dtype=bool)
+    alike = {
+        word: _likeness(_flipped(mask, axes), everywhere, mask) for word, axes in TURNS.items()
+    }
     if 1.0 - max(r for word, r in alike.items() if word) < LEAST_TOLD:
         return ""
     edges = np.linalg.norm(affine[:3, :3], axis=0)
@@ -63,7 +71,7 @@ def way_turned(mean: Array, affine: Array, grid: Grid) -> str:
             return ""
         values = np.minimum(values / np.quantile(lit, BRIGHT), 1.0)
         values, seen = np.maximum(values, values[::-1]), seen | seen[::-1]
-        fits[word] = _likeness(values[seen], mask[seen])
+        fits[word] = _likeness(values, seen, mask)
     best = max(fits, key=lambda word: fits[word])
     told = fits[best] >= LEAST_FIT and fits[best] > fits[""] + MARGIN
     return best if told else ""
@@ -108,7 +116,21 @@ def _flipped(volume: Array, axes: tuple[int, ...]) -> Array:
     return volume
 
 
-def _likeness(a: Array, b: Array) -> float:
-    a, b = a - a.mean(), b - b.mean()
-    size = float(np.sqrt(np.sum(a * a) * np.sum(b * b)))
-    return float(np.sum(a * b)) / size if size > 0.0 else 0.0
+def _likeness(values: Array, seen: npt.NDArray[np.bool_], mask: Array) -> float:
+    """Return the largest correlation of values, where they are seen, with the mask over `MOVES`."""
+    spectra = [np.conj(np.fft.rfft2(a)) for a in (values * seen, seen)]
+    others = [np.fft.rfft2(a) for a in (mask, mask * mask)]
+
+    def moved(one: Spectrum, other: Spectrum) -> Array:
+        """Return sums of products of two volumes, the first moved along y and z."""
+        every = np.fft.irfft2(np.sum(one * other, axis=0), s=mask.shape[1:])
+        return np.asarray(every[np.ix_(MOVES, MOVES)])
+
+    n, total = int(seen.sum()), float(values[seen].sum())
+    there = moved(spectra[1], others[0])
+    cross = moved(spectra[0], others[0]) - total * there / n
+    spread = (float(np.sum(values[seen] ** 2)) - total**2 / n) * (
+        moved(spectra[1], others[1]) - there**2 / n
+    )
+    size = np.sqrt(np.maximum(spread, 0.0))
+    return float(np.max(np.divide(cross, size, out=np.zeros_like(cross), where=size > 1e-9)))

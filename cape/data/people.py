@@ -35,11 +35,13 @@ from cape.data.folders import (
     PARTICIPANTS,
     TO_CONVERT,
     FileKind,
+    kind_of,
     names_below,
     of_kind,
     read_words,
     readable,
     run_words,
+    space_for,
     words_beside,
 )
 from cape.data.gift import names_beside, read_gift_names
@@ -535,9 +537,9 @@ class _Reader:
 
     # -- nobody states them --------------------------------------------------------------------
 
-    def _note_none(self, sought: str) -> None:
+    def _note_none(self, sought: str, others: str = "") -> None:
         there = len(list(self.base.rglob("*.nii*"))) if self.base.is_dir() else 0
-        place = f"{sought} in {self.base} ({there} *.nii* below it)"
+        place = f"{sought} in {self.base} ({there} *.nii* below it){others}"
         self.findings.add(IssueCode.NO_FILES, place)
 
     def _note_unstated(
@@ -562,7 +564,10 @@ class _Reader:
             self.unstated += series
         elif "data" not in given:
             suffixes = ", ".join(suffixes_of(self.config.feature_space))
-            self._note_none(f"files ending in {suffixes}")
+            other, kind = space_for(names), kind_of(names)
+            there = [name for name in names if of_kind(name, kind)]
+            hint = f"; {there[0]} is read with feature_space = {other}" if there else ""
+            self._note_none(f"files ending in {suffixes}", hint)
 
     def _two_ways(self, series: Sequence[str], label: str = "") -> list[str]:
         folder = shlex.quote(str(self.base))
@@ -588,7 +593,7 @@ class _Reader:
             lines[run.person].append(out.get((run.name, run.row)))
         tables = [table.name for table in draft.marks if table.has_column]
         tables += [draft.source] * draft.has_exclude
-        said = tuple(lines_said(lines, tables))
+        said = tuple(lines_said(lines, tables, all_read=not self.findings.blocked))
         self.findings.left_out = said
         for (name, row), mention in out.items():
             if row == OWN_FILE:
@@ -856,6 +861,7 @@ def people_of_tables(base: Path, words: OwnWords, findings: Findings) -> PeopleL
         names = ()
     read = (read_marks(base / name, name, findings, words.other_columns) for name in names)
     tables = [table for table in read if table is not None]
+    marked = [table.name for table in tables if table.has_column]
     lines: dict[str, list[Mention | None]] = {}
     for row in (row for table in tables for row in table.rows):
         before = lines.get(row.label, [None])[0]
@@ -868,7 +874,7 @@ def people_of_tables(base: Path, words: OwnWords, findings: Findings) -> PeopleL
             Person(label=label, runs=(), left_out=str(lines[label][0] or ""))
             for label in sorted(lines, key=natural_key)
         ),
-        said=tuple(lines_said(lines, [table.name for table in tables if table.has_column])),
+        said=tuple(lines_said(lines, marked, all_read=not findings.blocked)),
     )
 
 

@@ -6,7 +6,7 @@ participants.tsv and phenotype/*.tsv as BIDS has them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -86,10 +86,16 @@ def tables_with(base: Path, words: OwnWords, columns: Sequence[str]) -> dict[str
     return found
 
 
+def near_name(name: str, others: Iterable[str]) -> str:
+    """Return the name of a column that may be the same under another name; "" if none is."""
+    others = list(others)
+    return next((one for one in others if are_alike(one, name)), "") or nearest(name, others)
+
+
 def _without_column(column: str, own: str, headers: Mapping[str, Sequence[str]]) -> UnusableFile:
     """Return the verdict on tables without a column, with the line that says its name there."""
     names = dict.fromkeys(name for header in headers.values() for name in header)
-    near = next((name for name in names if are_alike(name, own)), "") or nearest(own, names)
+    near = near_name(own, names)
     asked = f"; did you mean '{near}'?" if near else ""
     looked_at = ", ".join(headers) or f"no {PARTICIPANTS}, no {PHENOTYPE}"
     return UnusableFile(

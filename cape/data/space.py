@@ -124,7 +124,7 @@ def read_space(config: Config, base: Path | None, findings: Findings) -> Feature
     try:
         if path.parent != MASKS:
             check_type(path, (".nii", ".nii.gz"))
-        labels, affine, stated = _labels(path, kind, findings)
+        labels, affine, stated = label_volume(path, kind, findings)
     except UnusableFile as verdict:
         findings.add_issue(verdict.issue, path.name)
         return None
@@ -150,8 +150,13 @@ def reserved_names(config: Config) -> tuple[str, ...]:
     return (*owners, *RUN_MAPS, config.atlas, config.mask)
 
 
+def is_bundled(config: Config) -> bool:
+    """Tell whether the mask, if there is one, is in this package."""
+    return config.mask.startswith("MNI152-") and "." not in config.mask
+
+
 def _file_of(config: Config, kind: str, base: Path | None, findings: Findings) -> Path | None:
-    if kind == "mask" and config.mask.startswith("MNI152-") and "." not in config.mask:
+    if kind == "mask" and is_bundled(config):
         return MASKS / f"{config.mask}.nii.gz"
     given = config.atlas if kind == "atlas" else config.mask if config.mask != "file" else ""
     names = (given,) if given else MASK_FILES if kind == "mask" else ATLAS_FILES
@@ -187,7 +192,7 @@ def one_space(a: str, b: str) -> bool:
     return bool(a and b) and (a == b or (MNI152 in (a, b) and a[: len(MNI152)] == b[: len(MNI152)]))
 
 
-def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, str]:
+def label_volume(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, str]:
     """Return labels (x, y, z) on the closest RAS axes, the affine, and the space stated."""
     import nibabel as nib
 

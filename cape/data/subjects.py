@@ -16,7 +16,7 @@ from cape.data.discovery import SiteListing
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.reading import read_run
 from cape.data.runs import Person, Series, SiteRun, unread
-from cape.errors import DataError
+from cape.errors import DataError, own_words
 from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
@@ -172,7 +172,8 @@ def subject_matrix(subject: Subject, space: FeatureSpace, config: Config) -> Dat
         try:
             series = read_run(run, how, space)
         except (UnusableFile, OSError) as err:
-            raise DataError("E161", site=subject.site, detail=f"{run.name}: {err}") from err
+            detail = f"{run.name}: {own_words(err, str(err))}"
+            raise DataError("E161", site=subject.site, detail=detail) from err
         # Other data under the same name do not belong to the plan of this run.
         if series.digest != digest:
             raise DataError("E161", site=subject.site, detail=f"{run.name}: other content")

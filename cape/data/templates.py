@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import io
+import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +16,23 @@ from cape.arrays import read_array
 from cape.data.cifti import read_scalars, scalars_in
 from cape.data.file_type import CIFTI_MAPS
 from cape.data.images import Resampling, header_alone, read_image
-from cape.data.issues import UnusableFile
+from cape.data.issues import Findings, UnusableFile
+from cape.data.label_table import read_label_table, table_beside
 from cape.data.runs import SiteRun
-from cape.data.space import RUN_MAPS, TEMPLATE_FILES, grid_of
+from cape.data.space import (
+    RUN_MAPS,
+    TEMPLATE_FILES,
+    grid_of,
+    is_bundled,
+    label_volume,
+    mask_space,
+    one_space,
+)
 from cape.data.tables import bounded, table_cells
 from cape.delimited import is_number, read_matrix_lines, split_lines
 from cape.errors import ConfigError, DataError, FoundError, own_words
+from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.space.feature_space import MAX_OWN_NUMBERS, MAX_TEMPLATE_NUMBERS, FeatureSpace
 
 # Longest text of a number with its comma: -1.2345678901234567e-308 and blanks
@@ -34,10 +47,11 @@ NETWORKS_FILE: Final = "networks.tsv"
 def with_templates(
     space: FeatureSpace, base: Path, *, site: str, sent: bool = True
 ) -> FeatureSpace:
-    """Return the space with the maps of ``templates.nii.gz`` (4-D), ``.npy`` or ``.csv``.
+    """Return the space with the maps of ``templates.nii.gz``, ``.npy`` or ``.csv``.
 
-    `base`: the folder of a site or of a finished run (its ``group_maps``), or a file of maps.  A
-    csv has a row per feature, a column per map.  An image of another grid is resampled if it says
+    `base`: the folder of a site or of a finished run (its ``group_maps``), or a file of maps.  An
+    image holds a map a volume, or one volume with the labels of an atlas, which is a map a label.
+    A csv has a row per feature, a column per map.  An image of another grid is resampled if it says
     that it is of the same space.  `sent`: all parties get the maps, which are fewer then.
 
     DataError CAPE-E280: no file, another grid or space, numbers that are not finite, constant or
@@ -116,6 +130,17 @@ def named_maps(file: Path, n_maps: int) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
+def digest_with(config: Config, maps: Path) -> str:
+    """Return the digest of the features of a run with these maps.
+
+    "": a run without maps, or its mask is at the sites alone.  DataError as `with_templates`.
+    """
+    on_grid = config.feature_space == "mask" and is_bundled(config)
+    if not (resolve(config).templates and on_grid):
+        return ""
+    return with_templates(mask_space(config), maps, site="here", sent=False).digest
+
+
 def number_of_maps(base: Path) -> int:
     """Return how many maps `with_templates` would find, by their header; 0 if it fails."""
     path = file_of_maps(base)
@@ -124,10 +149,19 @@ def number_of_maps(base: Path) -> int:
             return 0 if path is None else scalars_in(path)
         if ".nii" not in path.name:
             return int(_template_array(path, MAX_OWN_NUMBERS).shape[1])
-        shape = header_alone(path).get_data_shape()
-        return int(shape[3]) if len(shape) == 4 else 0
+        return len(label_numbers(path)) or int(header_alone(path).get_data_shape()[3])
     except Exception:  # reported where they are read
         return 0
+
+
+def label_numbers(path: Path) -> tuple[int, ...]:
+    """Return the labels of an atlas in their order; () for another file, or one that is damaged."""
+    if ".nii" in path.name and not path.name.endswith(CIFTI_MAPS):
+        with suppress(UnusableFile, OSError):  # told where its maps are read
+            if math.prod(header_alone(path).get_data_shape()[3:]) == 1:
+                labels, _, _ = label_volume(path, "atlas", Findings("maps"))
+                return tuple(np.unique(labels[labels > 0]).tolist())
+    return ()
 
 
 def file_of_maps(base: Path) -> Path | None:
@@ -135,6 +169,13 @@ def file_of_maps(base: Path) -> Path | None:
     names = (*TEMPLATE_FILES, *RUN_MAPS)
     inside = (base / part / name for part in ("", "consortium") for name in names)
     return next(filter(Path.is_file, (base, *inside)), None)
+
+
+def maps_with_names(base: Path) -> tuple[Path, dict[int, str]]:
+    """Return a file of public maps, `base` or in it, and the names of an atlas's labels."""
+    path = file_of_maps(base) or base
+    table = table_beside(path) if ".nii" in path.name else None
+    return path, {} if table is None else read_label_table(table)
 
 
 def _template_problem(maps: Array, n_features: int, most: int) -> str:
@@ -172,6 +213,8 @@ def _template_image(path: Path, space: FeatureSpace, most: int) -> Array:
         raise FoundError("an image, but the features are no voxels of one")
     # By the header, before anything is unpacked.
     shape = header_alone(path).get_data_shape()
+    if math.prod(shape[3:]) == 1:
+        return _of_regions(path, space, most)
     if len(shape) == 4 and shape[3] * space.n_features > most:
         problem = f"{shape[3]} maps of {space.n_features} features"
         raise FoundError(f"{problem}, at most {most} numbers; take a coarser grid or fewer maps")
@@ -179,6 +222,31 @@ def _template_image(path: Path, space: FeatureSpace, most: int) -> Array:
     series = read_image(run, grid_of(space), Resampling(resample="within_space"))
     maps = series.values.astype(np.float64)
     return maps if series.grid != "resampled" else _coarse(maps)
+
+
+def _of_regions(path: Path, space: FeatureSpace, most: int) -> Array:
+    """Return a map (D,) for each label of an atlas: 1 where the nearest voxel of it has the label.
+
+    In a space of parcels: the part of the parcel that has it.
+    """
+    labels, affine, stated = label_volume(path, "atlas", Findings("maps"))
+    grid = grid_of(space)
+    if stated and grid.template_space and not one_space(stated, grid.template_space):
+        raise FoundError(f"an atlas of {stated}, but the features are of {grid.template_space}")
+    numbers = np.unique(labels[labels > 0])
+    if numbers.size * space.n_features > most:
+        raise FoundError(f"{numbers.size} labels of {space.n_features} features, allowed {most}")
+    places = np.argwhere(grid.inside) @ grid.affine[:3, :3].T + grid.affine[:3, 3]
+    inverse = np.linalg.inv(affine)
+    voxels = np.rint(places @ inverse[:3, :3].T + inverse[:3, 3]).astype(int)
+    there = ((voxels >= 0) & (voxels < labels.shape)).all(axis=1)
+    x, y, z = np.where(there[:, None], voxels, 0).T
+    here = np.where(there, labels[x, y, z], 0)
+    if lost := sorted(set(numbers.tolist()) - set(here.tolist())):
+        shown = ", ".join(map(str, lost[:MOST_SHOWN]))
+        raise FoundError(f"no voxel of the features has label {shown}; take a finer grid, or "
+                         "leave such labels out of the atlas")  # fmt: skip
+    return np.stack([grid.gather((here == n).astype(np.float64)) for n in numbers], axis=1)
 
 
 def _coarse(maps: Array) -> Array:

@@ -101,7 +101,8 @@ class SpatialRule(ForecastRule):
         if g < MIN_CLEAR_G:
             need = f"{MIN_CLEAR_G:.0f} to be sure, {MIN_SPATIAL_G:.0f} at least"
         expected = self._expected(g)
-        return f"G is {g:.0f}, and {self.noun} need {need}{expected and ': '}{expected}"
+        about = f"the effective size is {g:.0f}, and {self.noun} need {need}"
+        return f"{about}: {expected}" if expected else about
 
     def networks(self, g: float) -> str:
         row = _row_at(g) if self.brains else None
@@ -115,13 +116,13 @@ class SpatialRule(ForecastRule):
         claimed = row[4]
         return (
             f"about {self.networks(g)} maps are expected to be networks of other people, too, "
-            f"{claimed or 'none'} of them claimed with a yes ({MEASURED_ON})"
+            f"{claimed or 'none'} of them marked yes ({MEASURED_ON})"
         )
 
     def synthetic_data(self, g: float) -> str:
         return (
-            "On synthetic data focal maps came back by r .83 at G 100, maps that are not sparse by "
-            "r .42."
+            "On synthetic data of effective size 100 focal maps came back by r .83, maps that are "
+            "not sparse by r .42."
         )
 
     def largest_components(self, g: float) -> int:
@@ -131,15 +132,15 @@ class SpatialRule(ForecastRule):
     def largest_text(self, g: float) -> str:
         largest = self.largest_components(g)
         about = f"about {largest}" if largest else "no"
-        return f"At G {g:.0f} real data carried {about} spatial components."
+        return f"At effective size {g:.0f} real data carried {about} spatial components."
 
     def real_data(self, g: float) -> str:
         row = _row_at(g)
         if row is None or not self.brains:
             return ""
         return (
-            f"On one real data set ({MEASURED_ON}) at G {row[0]:.0f} about {row[3]} of "
-            f"{row[2]} networks were found again in other people; noise alone gives 1 to 2."
+            f"On one real data set ({MEASURED_ON}) at effective size {row[0]:.0f} about {row[3]} "
+            f"of {row[2]} networks were found again in other people; noise alone gives 1 to 2."
         )
 
     def _warnings(self, size: RunSize, mu: float, n_basis: int) -> tuple[str, ...]:
@@ -167,7 +168,7 @@ class TemplateRule(ForecastRule):
         needed = self.needed_g()
         noise = "" if g >= needed else ": the maps would mostly show noise"
         many = f"{self.n_components} " if self.n_components > FEW_TEMPLATES else ""
-        return f"G is {g:.0f}, and {many}{self.noun} need {needed:.0f}{noise}"
+        return f"the effective size is {g:.0f}, and {many}{self.noun} need {needed:.0f}{noise}"
 
     def _changes(self, size: RunSize, g: float) -> tuple[str, ...]:
         fewer = self.largest_components(g)
@@ -178,11 +179,11 @@ class TemplateRule(ForecastRule):
         if self.n_components > FEW_TEMPLATES:
             return (
                 "On synthetic data maps of 53, 105 and 200 templates of r .60 with the networks "
-                "were as near to them at G 310, 730 and 1490."
+                "were as near to them at effective sizes of 310, 730 and 1490."
             )
         return (
             "On synthetic data templates that correlate by .60 with the networks gave maps of r "
-            ".76 at G 100; without any data they have .48."
+            ".76 at effective size 100; without any data they have .48."
         )
 
     def largest_components(self, g: float) -> int:
@@ -195,7 +196,7 @@ class TemplateRule(ForecastRule):
         if not self.brains or self.n_components > FEW_TEMPLATES:
             return ""
         return (
-            f"On one real data set ({MEASURED_ON}) template maps at G 50 / 100 / 200 / 400 "
-            "reached r .74 / .78 / .81 / .82 with independent subjects; without any data they "
-            "reach .71."
+            f"On one real data set ({MEASURED_ON}) template maps at effective sizes of 50, 100, "
+            "200 and 400 reached r .74, .78, .81 and .82 with independent subjects; without any "
+            "data they reach .71."
         )

@@ -86,11 +86,11 @@ Q_AT: Final[dict[float, float]] = {
 
 # Results on synthetic data by answer (docs/results.md)
 SYNTHETIC: Final[dict[ForecastAnswer, str]] = {
-    "no": "On synthetic focal maps 2 of 50 runs with so small a G confirmed a map.",
-    "perhaps": "On synthetic data 65 of 70 runs at G 110 and 170 (R 20) had q < .1 where maps were "
-    "focal, 1 of 4 where they were smooth.",
-    "yes": "On synthetic data all 70 runs at G 240 (R 20) with something to separate in time had "
-    "q < .1.",
+    "no": "On synthetic focal maps 2 of 50 runs of so small a size confirmed a map.",
+    "perhaps": "On synthetic data 65 of 70 runs of effective size 110 and 170 (20 components) had "
+    "an error below .1 where maps were focal, 1 of 4 where they were smooth.",
+    "yes": "On synthetic data all 70 runs of effective size 240 (20 components) with something to "
+    "separate in time had an error below .1.",
 }
 
 
@@ -193,7 +193,7 @@ class TemporalRule(ForecastRule):
 
     def reason(self, g: float) -> str:
         sure, possible = self.needed_g(), self.refused_below()
-        about = f"G is {g:.0f}, and {self.n_components} {self.noun} need"
+        about = f"the effective size is {g:.0f}, and {self.n_components} {self.noun} need"
         if self.unmeasured and g >= possible:
             return f"{about} {sure:.0f}, but {self.unmeasured} was not measured"
         if g >= sure:
@@ -267,7 +267,7 @@ class TemporalRule(ForecastRule):
             return ""
         return (
             "On one real data set (40 resting adults, 10 mm) rounds took away what spatial ICA had "
-            "found, at every G up to 400: for images capegica is advised."
+            "found, at every effective size up to 400: for images capegica is advised."
         )
 
     def _warnings(self, size: RunSize, mu: float, n_basis: int) -> tuple[str, ...]:

@@ -113,7 +113,7 @@ class PlannedRun:
             for point in self.curve
         )
         needs = f"<p>{escape(self.site.sentence())}</p>"
-        head = "<tr><th>epsilon</th><th>G</th><th>works</th></tr>"
+        head = "<tr><th>epsilon</th><th>effective size</th><th>works</th></tr>"
         table = f"<table>{head}{points}</table>" if points else ""
         said = escape(self.advice.sentence)
         return (
@@ -228,14 +228,15 @@ def plans_around(
 
 def _why_sizes(kind: ComponentKind, config: IcaConfig, asked: int, g: float, *, whole: bool) -> str:
     if kind == "template":
-        return "R is the number of templates."
-    at = f"G {g:.0f}" if math.isfinite(g) else "the data, as there is no noise"
-    d = "the basis is yours" if config.n_basis else f"the basis follows from {at}"
+        return "There are as many components as templates."
+    at = f"the effective size, {g:.0f}" if math.isfinite(g) else "the data, as there is no noise"
+    d = f"the basis follows from {at}" if asked else "so does the basis"
+    d = "the basis is yours" if config.n_basis else d
     d = "all features are the basis" if whole else d
     # Temporal runs always have R in their settings.
     if asked:
-        return f"R is that of the settings; {d}."
-    return f"R follows from {at} (docs/choosing.md), and {d}."
+        return f"The number of components is that of the settings; {d}."
+    return f"The number of components follows from {at} (docs/choosing.md); {d}."
 
 
 def _planner(name: str) -> IcaPlanner:

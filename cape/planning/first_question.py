@@ -6,32 +6,39 @@ by name and never those of the data; levels of few people are shown here and go 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from cape.data.columns import is_comma, is_reference
+from cape.data.columns import is_reference, mending
 from cape.data.folders import words_beside
+from cape.data.groups import OurWords
 from cape.data.issues import UnusableFile
 from cape.data.marks import EXCLUDE
-from cape.data.names import bare, natural_key
+from cape.data.names import bare
 from cape.data.people import PeopleList
-from cape.data.person_tables import tables_of
-from cape.data.tables import MISSING_CELLS, PERSON, SESSION, column_names, places_of, rows_of_people
+from cape.data.person_tables import near_name, tables_of
+from cape.data.tables import PERSON, SESSION, column_names, places_of, rows_of_people
 from cape.frozen import dataclass
-from cape.settings.documents import toml_value
-from cape.settings.question import MAX_COLUMNS, parse_number, plain, quoted
+from cape.planning.unlike_columns import (
+    COMMAS,
+    DATES,
+    TEXTS,
+    are_levels,
+    fault_in_run,
+    in_order,
+    kind_of_cells,
+    known_cells,
+    unlike,
+)
+from cape.settings.documents import toml_key, toml_value
+from cape.settings.own_words import POLICY_FILE, OwnWords, folded
+from cape.settings.question import MAX_COLUMNS, Variable, parse_number, plain, quoted
 from cape.settings.usual import Usual, usual_range
 
 # Fewest people of a level whose name goes into a file that all sites read, as `min_group`
 FEWEST: Final = 5
-# Levels of a column; more are texts.  Whole numbers of at most so many kinds are codes.
-_MOST_LEVELS: Final = 8
-_MOST_CODES: Final = 4
-# Share of the cells that a kind must hold for
-_MOST: Final = 0.9
-_DATE: Final = re.compile(r"\d{4}-\d\d?-\d\d?.*|\d\d?[./]\d\d?[./]\d{2,4}.*")
+_WRITE: Final = f"write into its {POLICY_FILE}"
 _SITES: Final = ("site", "center", "centre", "scanner", "hospital")
 
 
@@ -66,74 +73,105 @@ class FoundColumn:
 
 
 def columns_of(lists: Mapping[str, PeopleList]) -> tuple[tuple[FoundColumn, ...], list[str]]:
-    """Return the columns of the tables of all sites, in their order, and why tables have none."""
-    cells: dict[str, list[str]] = {}
+    """Return the columns of the tables of all sites, in their order, and what sites must mend.
+
+    That is: tables that cannot be read, and columns that a run could not use there.
+    """
+    cells: dict[str, dict[str, list[str]]] = {}  # column -> site -> cells
+    spelled: dict[str, str] = {}  # column -> its name at the first site that has it
     where: dict[str, dict[str, str]] = {}  # column -> site -> table
-    unread: list[str] = []
+    words = {site: words_beside(people.folder) for site, people in lists.items()}
+    told: list[str] = []
     for site, people in lists.items():
         name = ""
         try:
-            for name in tables_of(people.folder, words_beside(people.folder)):
-                for column, own in _cells(people, name).items():
-                    cells.setdefault(column, []).extend(own)
-                    where.setdefault(column, {}).setdefault(site, name)
+            for name in tables_of(people.folder, words[site]):
+                for column, own in _cells(people, name, words[site]).items():
+                    key = folded(column)
+                    spelled.setdefault(key, column)
+                    cells.setdefault(key, {}).setdefault(site, []).extend(own)
+                    where.setdefault(key, {}).setdefault(site, name)
         except UnusableFile as verdict:
-            unread.append(f"{site}: {name}: {verdict.issue.code.problem}: {verdict.issue.observed}")
+            told.append(f"{site}: {name}: {verdict.issue.code.problem}: {verdict.issue.observed}")
         except OSError as err:
-            unread.append(f"{site}: {name}: {err.strerror}")
+            told.append(f"{site}: {name}: {err.strerror}")
     found = []
-    for name, own in cells.items():
-        lacking = [site for site in lists if site not in where[name]]
-        found.append(_column(name, next(iter(where[name].values())), own, lacking))
-    return tuple(found), unread
+    for key, by_site in cells.items():
+        name, lacking = spelled[key], [site for site in lists if site not in where[key]]
+        for site in lacking:
+            apart = [spelled[k] for k, sites in where.items() if list(sites) == [site]]
+            if near := near_name(name, apart):
+                line = f"variables.{toml_key(name)}.column = {toml_value(near)}"
+                told.append(f"{site}: no column {name}; if it is '{near}' there, {_WRITE} {line}")
+        right = {site for site, own in words.items() if own.takes_as_it_is(name)}
+        judged = {site: own for site, own in by_site.items() if site not in right}
+        judged = {} if name.lower() in _SITES else judged
+        faults = unlike(name, judged)
+        alike = {site: own for site, own in by_site.items() if site not in faults}
+        found.append(_column(name, next(iter(where[key].values())), alike, lacking))
+        levels = _levels(found[-1])
+        for site, own in judged.items() if not found[-1].why else ():
+            fault = faults.get(site) or fault_in_run(name, levels, own, words[site])
+            if fault is not None:
+                place = f"{site}: {where[key][site]}: {words[site].column(name)}: {fault.what}"
+                told.append(f"{place}{'' if place.endswith('?') else '.'} To mend it: "
+                            f"{mending(name, fault, words[site])}")  # fmt: skip
+    return tuple(found), told
 
 
-def _cells(people: PeopleList, table: str) -> dict[str, list[str]]:
-    """Return the cells of people who take part, by column as the table spells it."""
+def _cells(people: PeopleList, table: str, words: OwnWords) -> dict[str, list[str]]:
+    """Return the cells of people who take part, by column; both as the owner calls them."""
     header, rows = rows_of_people(people.folder / table, comments=True)
     person, _ = places_of(header, ())
     listed = {bare(each.label) for each in people.listed}
     apart = {PERSON, SESSION, EXCLUDE, ""}
-    places = {n: header[n].lstrip("\ufeff").strip() for n, name in enumerate(column_names(header))
-              if name not in apart}  # fmt: skip
-    found: dict[str, list[str]] = {name: [] for name in places.values()}
+    of_owner = {folded(own): name for name, own, _ in words.variables}
+    places: dict[str, tuple[int, OurWords]] = {}
+    for place, name in enumerate(column_names(header)):
+        if name not in apart:
+            column = of_owner.get(name, header[place].lstrip("\ufeff").strip())
+            stated = Variable(name=column, levels=tuple(words.level_words(column)))
+            places[column] = place, OurWords(stated, words)
+    found: dict[str, list[str]] = {name: [] for name in places}
     for row in rows:
         if row.cells and bare(row.label(table, person)) in listed:
-            for place, name in places.items():
-                found[name].append(row.cells[place].strip())
+            for name, (place, ours) in places.items():
+                found[name].append(ours.of(row.cells[place].strip()))
     return found
 
 
-def _column(name: str, table: str, cells: Sequence[str], lacking: Sequence[str]) -> FoundColumn:
-    known = [cell for cell in cells if cell.lower() not in MISSING_CELLS]
-    numbers = [cell for cell in known if parse_number(cell) == parse_number(cell)]
+def _column(
+    name: str, table: str, cells: Mapping[str, Sequence[str]], lacking: Sequence[str]
+) -> FoundColumn:
+    each = [known for own in cells.values() if (known := known_cells(own))]
+    known = [cell for own in each for cell in own]
     kinds = Counter(map(plain, known))
     spelled = {plain(cell): cell for cell in reversed(known)}
-    is_number = bool(known) and len(numbers) >= _MOST * len(known)
-    whole = is_number and all(parse_number(cell).is_integer() for cell in numbers)
-    is_coded = whole and len(kinds) <= _MOST_CODES and usual_range(name) is None
+    kind = kind_of_cells(known) if known else ""
     levels: dict[str, int] = {}
     why = ""
     if not known:
         why = "every cell is empty"
     elif len(kinds) == 1:
         why = "all have one value"
-    elif 2 * sum(map(is_comma, known)) > len(known):
+    elif kind == COMMAS:
         why = "decimal commas: write numbers with a decimal point"
-    elif 2 * sum(_DATE.fullmatch(cell) is not None for cell in known) > len(known):
+    elif kind == DATES:
         why = "dates"
-    elif is_coded or (not is_number and len(kinds) <= _MOST_LEVELS):
-        levels = {spelled[kind]: n for kind, n in kinds.most_common()}
-    elif not is_number:
+    elif len(each) > 1 and all(len(set(map(plain, own))) == 1 for own in each):
+        why = "one value at each site"
+    elif are_levels(name, known):
+        levels = {spelled[word]: n for word, n in kinds.most_common()}
+    elif kind == TEXTS:
         why = f"texts of {len(kinds)} kinds"
-        if numbers:
-            why += f", {len(numbers)} of {len(known)} of them numbers"
+        if numbers := sum(parse_number(cell) == parse_number(cell) for cell in known):
+            why += f", {numbers} of {len(known)} of them numbers"
     return FoundColumn(
         name=name,
         table=table,
         lacking=tuple(lacking),
         levels=levels,
-        is_number=is_number and not levels and not why,
+        is_number=not levels and not why,
         why=why,
     )
 
@@ -179,12 +217,10 @@ def first_question(columns: Iterable[FoundColumn]) -> dict[str, object]:
     }
 
 
-def _levels(column: FoundColumn) -> list[str]:
-    """Return the levels that may be written, the reference first; [] if they are fewer than two."""
+def _levels(column: FoundColumn) -> tuple[str, ...]:
+    """Return the levels that may be written, the reference first; () if they are fewer than two."""
     written = [level for level, n in column.levels.items() if n >= FEWEST]
-    # Not by their number of people, which would go out with the file.
-    ordered = sorted(written, key=lambda level: (not is_reference(level), natural_key(level)))
-    return ordered if len(written) > 1 else []
+    return in_order(written) if len(written) > 1 else ()
 
 
 def _ranged(column: FoundColumn) -> str:

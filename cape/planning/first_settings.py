@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import shlex
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
@@ -38,10 +40,11 @@ from cape.data.space import (
     space_of,
 )
 from cape.data.tables import RECORDS
-from cape.errors import ConfigError
+from cape.errors import CapeError, ConfigError, ConsortiumError
 from cape.frozen import dataclass
-from cape.planning.consortium_folder import check_names_no_person
+from cape.planning.consortium_folder import check_names_no_person, merged
 from cape.planning.first_question import columns_of, first_question
+from cape.planning.judge import judge
 from cape.planning.label_pairs import compare_places, pair_names
 from cape.planning.public_maps import proposed_question
 from cape.planning.run_headers import (
@@ -64,6 +67,8 @@ from cape.space.feature_space import MNI152, FeatureSpace
 
 _TEMPLATE: Final = Path(__file__).with_suffix(".toml.j2")
 PEOPLE_PER_COMPONENT: Final = 3
+# The budget that the file gives as an example, with which its settings are judged
+EXAMPLE: Final[Mapping[str, float]] = {"epsilon": 3.0, "delta": 1e-5}
 # Entities of bids_filter that are written first; a single resolution is not named, because images
 # are resampled to the mask's grid.
 ORDER: Final = ("task", "space", "den", "seg", "echo", "res", "desc")
@@ -153,7 +158,8 @@ class _Study:
 def propose(asked: InitOptions) -> Proposal:
     """Return settings for the data of one site or of several.
 
-    ConfigError E018: there are no data, nobody states the people, or a choice is open.
+    ConfigError E018: there are no data, nobody states the people, or a choice is open; that of a
+    run with these settings, which no command proposes.
     """
     import jinja2
 
@@ -180,15 +186,35 @@ def propose(asked: InitOptions) -> Proposal:
     text = template.render(
         people=_people(total),
         sites=list(study.lists),
+        site_names=toml_value(",".join(study.lists)),
         n_components=max(2, min(MOST_COMPONENTS, total // PEOPLE_PER_COMPONENT)),
         config=study.config,
+        example=EXAMPLE,
         asks=asks,
         compared=asked.maps and proposed_question(asked.maps),
         **values,
     )
     everyone = (person for people in study.lists.values() for person in people.people)
     check_names_no_person(text, {bare(person.label) for person in everyone})
+    if asks["whole"] or values["kind"] != "compared":  # else its question is yet to be stated
+        study.lines.extend(_judged(text, len(study.lists), total))
     return Proposal(text=text, counts=tuple(study.lines), files=study.files)
+
+
+def _judged(text: str, n_sites: int, n_people: int) -> list[str]:
+    """Return why a run of these people alone would be refused.
+
+    ConfigError: whatever the budget, and whoever else comes.
+    """
+    settings = merged(tomllib.loads(text), EXAMPLE)
+    with suppress(ConsortiumError):  # too few people
+        judge({**settings, "private": False}, n_sites=n_sites, n_subjects=n_people)
+    try:
+        refusal = judge(settings, n_sites=n_sites, n_subjects=n_people).refusal
+    except CapeError as err:
+        refusal = err.public
+    budget = ", ".join(f"{name} {value:g}" for name, value in EXAMPLE.items())
+    return [f"{_people(n_people)} alone, with {budget}: {refusal}"] if refusal else []
 
 
 def _people(n: int) -> str:
@@ -271,7 +297,7 @@ def _of_one_version(study: _Study) -> _Study:
     for site, refusal in study.refusals.items():
         if refusal.code != versions:
             ways = "".join(f"\n  {way}" for way in refusal.ways)
-            problem = f"site {site}: {refusal.text}"
+            problem = f"site {site}: {refusal.text.removesuffix('.')}"
             do = f"type one of{ways}" if ways else "then type the command again."
             raise ConfigError("E018", problem=problem, do=do)
     named = study.named

@@ -42,7 +42,7 @@ NO_RUN: Final = {"private": False}
 class SitePeople:
     """The people of one site's folder, or why its files do not state them."""
 
-    site: str  # its id in a folder of sites, else empty
+    site: str  # its id in a folder of several sites, else empty
     people: PeopleList
     refused: ListRefusal | None
     warnings: tuple[str, ...]
@@ -65,20 +65,21 @@ def people_below(
 ) -> tuple[SitePeople, ...]:
     """Return the people of a site's folder, or of every site's folder below it."""
     found = []
-    sites = {} if layout else sites_below(folder)
-    for site in sites or ("",):
-        base = folder / site
+    sites = ({} if layout else sites_below(folder)) or {folder.resolve().name: folder}
+    for site, path in sites.items():
+        inside = path.is_relative_to(folder.resolve())  # then commands name it as it was typed
+        base = folder / path.relative_to(folder.resolve()) if inside else path
         words = words_beside(base)
         words = replace(words, layout=layout) if layout else words
-        findings = Findings(site or folder.name, strict=True)
+        findings = Findings(site, strict=True)
         people = read_people(base, config_for(base, bids_filter), findings, words=words)
         if not (people.people or people.unstated) and (words.tables or _has_participants(base)):
-            findings = Findings(site or folder.name, strict=True)
+            findings = Findings(site, strict=True)
             people = people_of_tables(base, words, findings)
         listed = findings.listing()
         found.append(
             SitePeople(
-                site=site,
+                site=site if len(sites) > 1 else "",
                 people=people,
                 refused=people.refusal(listed),
                 warnings=tuple(f.private for f in listed if f.severity in "XW"),

@@ -27,7 +27,13 @@ from cape.protocol.messages import SiteCard
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
 from cape.settings.resolved import resolve
-from cape.site.ledger_file import LifetimeLedger, LifetimeLedgerFile, ListedPerson, limits_of
+from cape.site.ledger_file import (
+    LifetimeLedger,
+    LifetimeLedgerFile,
+    ListedPerson,
+    limits_of,
+    own_ledger,
+)
 from cape.site.ledger_texts import waiting_text
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy, policies_below, tightened_beside
@@ -107,7 +113,8 @@ def validate(
     settings : mapping, optional
         Settings of docs/config.md; they override the file.
     policy : SitePolicy, optional
-        Limits of the site; the shipped ones by default.
+        Limits of the site, whose ledger is read too; those of CAPE_SITE_POLICY by default, else
+        the shipped ones.
     fast : bool
         Read only headers and tables.
 
@@ -131,9 +138,11 @@ def validate(
     ('E', 'CAPE-E129')
     """
     owner = read_settings(settings_beside(Path(folder)), settings or {})
-    allowed = policy or SitePolicy()
-    store = own_store(SitePlaces.from_environment(os.environ))
-    checked = check_folder(Path(folder), owner, policy=allowed, store=store, headers_only=fast)
+    ledger, allowed = own_ledger(policy=policy)
+    store = None if fast else own_store(SitePlaces.from_environment(os.environ))
+    checked = check_folder(
+        Path(folder), owner, policy=allowed, store=store, headers_only=fast, ledger=ledger
+    )
     return checked.findings
 
 
@@ -167,7 +176,7 @@ def check_folder(
     """
     owner.computation.bind(owner.config)  # ConfigError for a comparison that asks nothing
     sites = {} if given else sites_below(folder)
-    alone, folders = not sites, sites or {site or folder.resolve().name: folder}
+    folders = sites or {site or folder.resolve().name: folder}
     checks = tuple(
         check_site(
             base,
@@ -184,7 +193,7 @@ def check_folder(
         for name, base in folders.items()
     )
     # One site has no other to compare with.
-    if not alone:
+    if len(folders) > 1:
         differences = handshake(checks, owner)
         return FolderCheck(sites=checks, handshake=differences, headers_only=headers_only)
     unsaid: list[Finding] = []

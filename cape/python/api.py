@@ -29,6 +29,7 @@ from cape.algorithms.estimators import Array
 from cape.algorithms.spatial import kurtosis
 from cape.computations import load
 from cape.counting import CountedPeople, counted_together
+from cape.data.folders import names_below, space_for
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
 from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning
@@ -40,6 +41,7 @@ from cape.planning.comparison_budget import PlannedComparison
 from cape.planning.consortium_folder import has_settings, proposed
 from cape.planning.judge import judge_config
 from cape.planning.validate import own_store
+from cape.privacy.accounting import display_epsilon
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
@@ -130,10 +132,11 @@ class Result:
     outcome: Outcome = field(repr=False)
 
     def __repr__(self) -> str:
-        privacy = f"epsilon {self.epsilon:.3g}, delta {self.delta:g}" if self.private else ""
+        privacy = "NOT PRIVATE"
+        if self.private:
+            privacy = f"epsilon {display_epsilon(self.epsilon)}, delta {self.delta:g}"
         content = "tables" if self.maps is None else f"{self.maps.shape[1]} maps"
         people = f"{self.counted.counted} of {self.counted.listed} people"
-        privacy = privacy or "NOT PRIVATE"
         parts = (self.outcome.computation, content, people, self.outcome.ended, privacy)
         return f"<Result {', '.join(parts)}>"
 
@@ -381,6 +384,8 @@ class Consortium:
         computation = computation or proposed(
             {**(settings or {}), "feature_space": values.get("feature_space", "mask")}
         )
+        if folders := self._folders():
+            values |= simulation.layout_of(folders, {"computation": computation, **values})
         table = load(computation)
         if table.simulation_only and seed is None:
             problem = f"{computation} protects nobody and runs with a seed only"
@@ -496,9 +501,17 @@ class Consortium:
             do = "transpose what is features by time (X.T), or lower min_timepoints."
             raise ConfigError("E284", problem=problem, do=do)
 
+    def _folders(self) -> dict[str, Path]:
+        return {site: people for site, people in self._sites.items() if isinstance(people, Path)}
+
     def _shape(self) -> dict[str, object]:
         if self.space is None:
-            return {}
+            names = (name for folder in self._folders().values() for name in names_below(folder))
+            kind = space_for(list(names))
+            # Rows are time points, as everywhere in Python.
+            return {} if kind == "mask" else {
+                "feature_space": kind, "orientation": "time_by_feature"
+            }  # fmt: skip
         # The caller's own mask, not one of the package.
         if self.space.kind == "mask":
             return {"mask": "file"}

@@ -15,6 +15,7 @@ from cape.algorithms.estimators import Array
 from cape.data.tables import PERSON, SESSION, column_names
 from cape.errors import CapeError, ConfigError, SubjectsWarning
 from cape.frozen import dataclass
+from cape.privacy.accounting import display_epsilon
 from cape.python.api import simulate_folder
 from cape.python.notebook import comparison_html
 from cape.python.people import pandas_for, privacy_given
@@ -67,7 +68,7 @@ class GroupResult:
     >>> found = cape.compare_groups(tables, "dx", variables={"dx": ["control", "SZ"]},
     ...                             outcomes={"volume": (3, 6)}, public="dx", epsilon=4.0)
     >>> found
-    <GroupResult SZ and control differ in volume: ... epsilon 4>
+    <GroupResult SZ and control differ in volume: ... epsilon 4.000>
     """
 
     sentence: str
@@ -146,11 +147,12 @@ class GroupResult:
     def _repr_html_(self) -> str:
         privacy = "NOT PRIVATE: no privacy guarantee."
         if self.private:
-            privacy = f"epsilon {self.epsilon:.3g} at delta {self.delta:g} for every person."
+            epsilon = display_epsilon(self.epsilon)
+            privacy = f"epsilon {epsilon} at delta {self.delta:g} for every person."
         return comparison_html(self.comparison, self.sentence, privacy)
 
     def __repr__(self) -> str:
-        privacy = f"epsilon {self.epsilon:.3g}" if self.private else "NOT PRIVATE"
+        privacy = f"epsilon {display_epsilon(self.epsilon)}" if self.private else "NOT PRIVATE"
         return f"<GroupResult {self.sentence} {privacy}>"
 
 

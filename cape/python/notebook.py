@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from cape.counting import CountedPeople
+from cape.privacy.accounting import display_epsilon
 from cape.protocol.outcome import IcaOutcome, Outcome
 from cape.report.comparison import GroupComparison
 from cape.report.comparison_page import STRONGEST
@@ -24,7 +25,8 @@ def result_html(
     results = results_of(outcome)
     privacy = "NOT PRIVATE: no privacy guarantee."
     if results.private:
-        privacy = f"epsilon {results.epsilon:.3g} at delta {results.delta:g} for every subject."
+        epsilon = display_epsilon(results.epsilon)
+        privacy = f"epsilon {epsilon} at delta {results.delta:g} for every subject."
     parts = [f"<p><b>{escape(sentence(results))}</b></p>", f"<p>{privacy}</p>"]
     if counted is not None and not counted.all:
         parts.insert(0, f"<p><b>{escape(counted.sentence)}</b></p>")

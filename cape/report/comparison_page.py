@@ -271,8 +271,8 @@ def _of_edges(
         kept[[i, j], [j, i]] = values[i, j]
     alt = (
         f"{heading_of(question, term, contrast)}: {len(leave)} of {len(judged)} connections leave "
-        "zero (false discovery rate .05, Benjamini and Hochberg). The others are grey: nothing is "
-        "claimed of them."
+        "zero (false discovery rate .05, Benjamini and Hochberg). The others are grey: they may be "
+        "zero."
     )
     yield _edges(result, kept, alt, unit, drawer)
     edges = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from cape.algorithms.claims import Claims, SplitHalf, countable
 from cape.algorithms.component_order import above_background, z_scores
 from cape.algorithms.estimators import Array
+from cape.computations import load
 from cape.computations.ica.recipe import CALIBRATED, as_spatial
 from cape.computations.ica.settings import LeftRightConfig
 from cape.counting import CountedPeople
@@ -39,6 +41,7 @@ from cape.report import (
     methods,
     network_maps,
     privacy_json,
+    regions,
     surface_names,
     surfaces,
 )
@@ -66,6 +69,7 @@ from cape.report.results import (
     VerdictFigures,
     read_results,
 )
+from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace, is_cifti
 from cape.space.public_basis import Basis, public_basis
@@ -116,29 +120,42 @@ def add_score(
     """Mark a simulation and add how close its maps are to the planted ones.
 
     `q_ngi`: 0 is perfect; `map_correlation`: mean |r|; None where no maps were planted.  `counted`:
-    if somebody does not count.  `maps`: of a comparison, those that its owner brought.
+    if somebody does not count.  `maps`: as in `add_maps`.
     """
-    results = replace(read_results(folder), simulation=True, synthetic=synthetic, counted=counted)
-    if maps is not None and isinstance(results, ComparisonResults):
-        results = _with_maps(folder, results, maps)
+    results: Results = read_results(folder)
+    results = replace(results, simulation=True, synthetic=synthetic, counted=counted)
+    # The budget is spent: names must not cost the results.
+    with suppress(ConfigError) if isinstance(results, MapResults) else nullcontext():
+        results = results if maps is None else _with_maps(folder, results, maps)
     if isinstance(results, MapResults):  # tables have no planted truth
         results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
     _write_again(folder, results)
 
 
-def add_maps(folder: Path, maps: Brought) -> Path:
-    """Bring the public maps or the atlas of a comparison to its page; return the page.
+def add_maps(folder: Path, maps: Brought, digest_of: Callable[[Config, Path], str]) -> Path:
+    """Bring the public maps of a comparison, or the atlas of any run, to its page; return the page.
 
-    ConfigError E016: the folder has no comparison.
+    `digest_of` gives the digest of a comparison's features with these maps, or "" where it is not
+    known.  ConfigError E016: the folder has no such result, or one of other maps.
     """
     results = read_results(folder) if (folder / "results.json").is_file() else None
-    if not isinstance(results, ComparisonResults):
-        do = "name the folder with the results of a comparison."
-        raise ConfigError("E016", problem=f"{folder} holds no comparison", do=do)
+    if not isinstance(results, ComparisonResults | MapResults):
+        do = "name the folder with the results of a comparison, or of maps of an atlas."
+        raise ConfigError("E016", problem=f"{folder} holds no such result", do=do)
+    if isinstance(results, ComparisonResults):
+        settings = files.read_record(folder / "settings.json", RunSettings).settings
+        config = load(results.computation).config.from_input(settings)
+        if digest_of(config, maps.path) not in ("", results.feature_space_digest):
+            problem = f"{maps.path.name} holds other maps than those of the run"
+            raise ConfigError("E016", problem=problem, do="name the file that its sites have.")
     return _write_again(folder, _with_maps(folder, results, maps))
 
 
-def _with_maps(folder: Path, results: ComparisonResults, maps: Brought) -> ComparisonResults:
+def _with_maps(folder: Path, results: Results, maps: Brought) -> Results:
+    if isinstance(results, MapResults):
+        regions.write_regions(folder, results, maps)
+    if not isinstance(results, ComparisonResults):
+        return results
     found = results.comparison
     names = found.regions or [one.name for one in found.asked.outcomes]
     found = replace(found, networks=network_maps.bring(folder, maps, names, found.networks))

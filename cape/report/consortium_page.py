@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from cape.report import (
     methods,
     page,
     plots,
+    regions,
     surfaces,
     viewer,
 )
@@ -33,6 +33,7 @@ from cape.report.methods import Settings
 from cape.report.page import Values, text_of
 from cape.report.plots import Picture
 from cape.report.privacy_json import PrivacyStatement, ReleaseRow
+from cape.report.regions import Regions
 from cape.report.results import (
     ComparisonFolder,
     ComparisonResults,
@@ -91,8 +92,6 @@ def values_of(folder: AnyFolder) -> Values:
         # exp(50) is above 10^21, where a larger figure says no more.
         "factor": None if epsilon is None or epsilon > 50.0 else math.exp(epsilon),
         "label": label_line(results),
-        # Readers of a page have met no G.
-        "plain": lambda text: re.sub(r"\bG (?=is |\d)", "the effective size ", text),
     }
 
 
@@ -183,6 +182,7 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
     bar: Picture | None = None
     pictures: list[tuple[Picture, ...]] = [()] * len(rows)
     path = _maps_of(folder, maps.file_of(results.status))
+    found = regions.read_regions(path)
     on_grid = drawn and results.feature_space in ("mask", "atlas")
     if drawn and _has_pictures(folder):
         alts = [_alt(row, results) for row in rows]
@@ -190,12 +190,12 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
     shown = [
         Shown(
             row=row,
-            spot=_spot(row, results),
+            spot=_spot(row, results, None if found is None else found.strongest(k)),
             claim=_claim(row),
             dim=_level(row) in ("uncertain", "image") or results.status == "nothing_found",
             pictures=drawn_pictures,
         )
-        for row, drawn_pictures in zip(rows, pictures, strict=True)
+        for k, (row, drawn_pictures) in enumerate(zip(rows, pictures, strict=True))
     ]
     # Strong claims come first: the first screen shows what may be read as a network.
     shown.sort(key=lambda one: list(MARKS).index(_level(one.row)))
@@ -204,7 +204,7 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
         "bar": bar,
         "calibrated": CALIBRATED,
         "marks": MARKS,
-        "table": _table(rows, results),
+        "table": _table(rows, results, found),
         "viewer": (folder.path / viewer.VIEWER_FILE).is_file(),
         "figures": on_grid,
         "cifti": is_cifti(results.feature_space) and path.name,
@@ -298,32 +298,40 @@ def _claim(row: Component) -> str:
 
 
 def _table(
-    rows: Sequence[Component], results: MapResults
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and cells of the table of a set of maps, without columns that are empty."""
+    rows: Sequence[Component], results: MapResults, found: Regions | None = None
+) -> tuple[tuple[str, ...], list[tuple[str, ...]], int]:
+    """Return header, cells, and the first column of numbers."""
 
     def number(value: float | None, form: str, unit: str = "") -> str:
         return "" if value is None else f"{value:{form}}{unit}"
 
-    cells = [
+    words = [
         {
             "map": row.name,
             "how sure": _claim(row) + (", sharp" if ", sharp" in (row.found_again or "") else ""),
             "peak": _where(row, results),
-            "z there": number(row.peak_z, ".1f"),
-            "size, cm³": number(None if row.size_mm3 is None else row.size_mm3 / 1e3, ".1f"),
-            "share": number(None if row.share is None else 100 * row.share, ".1f", " %"),
-            "nearest": row.label or (f"no name ({row.nearest})" if row.nearest else ""),
+            "strongest regions": ", ".join(
+                f"{name} {z:z.1f}" for name, z in (found.strongest(k) if found else ())
+            ),
+            "nearest network": row.label or (f"no name ({row.nearest})" if row.nearest else ""),
+        }
+        for k, row in enumerate(rows)
+    ]
+    numbers = [
+        {
             "r": number(row.label_r, ".2f"),
             "chance": number(row.label_chance, ".2f"),
+            "z at peak": number(row.peak_z, ".1f"),
+            "size, cm³": number(None if row.size_mm3 is None else row.size_mm3 / 1e3, ".1f"),
+            "share": number(None if row.share is None else 100 * row.share, ".1f", " %"),
             "noise, |z|": number(row.noise_z, ".2f"),
             "expected r": number(row.expected_r, ".2f"),
             "curvature": number(row.curvature, ".2f"),
         }
         for row in rows
     ]
-    header = tuple(name for name in cells[0] if any(row[name] for row in cells)) if cells else ()
-    return header, [tuple(row[name] for name in header) for row in cells]
+    cells = [tuple((one | other).values()) for one, other in zip(words, numbers, strict=True)]
+    return (*words[0], *numbers[0]), cells, len(words[0])
 
 
 def _where(row: Component, results: MapResults) -> str:
@@ -339,8 +347,10 @@ def _where(row: Component, results: MapResults) -> str:
     return f"column {row.peak_feature}"
 
 
-def _spot(row: Component, results: MapResults) -> str:
-    """Return the name of a map, else its place: in words in MNI space, else as given."""
+def _spot(row: Component, results: MapResults, named: Sequence[tuple[str, float]] | None) -> str:
+    """Return the name of a map, else its place: by region, in words in MNI space, as given."""
+    if named:
+        return ", ".join(filter(None, (row.label, *(name for name, _ in named))))
     place = (row.peak_x_mm, row.peak_y_mm, row.peak_z_mm)
     if row.label or None in place or not is_mni(results.template_space):
         return row.label or _where(row, results)
@@ -383,7 +393,7 @@ def _free_set(folder: MapFolder, *, drawn: bool) -> Values:
     return {
         "free_bar": bar,
         "free_set": pictures,
-        "free_table": _table(rows, results),
+        "free_table": _table(rows, results, regions.read_regions(path)) if rows else (),
         "free_names": [row.name for row in rows],
     }
 

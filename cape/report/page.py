@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 TEMPLATE_FOLDER: Final = Path(__file__).parent / "templates"
 CONTINUED: Final = re.compile(r"\n +")
+# Cells of a table that say nothing
+EMPTY: Final = frozenset({"", "-", files.EMPTY_CELL})
+_CELL: Final = re.compile(r"<td([^>]*)>(.*?)</td>", re.DOTALL)
 
 NO_PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>cape</title>
 <p>All results are in the files beside this page. The page itself could not be made ({error}).
@@ -134,6 +138,7 @@ def _environment(*, markup: bool) -> jinja2.Environment:
     environment.filters["num"] = number_text
     environment.filters["epsilon"] = display_epsilon
     environment.filters["setting"] = setting_text
+    environment.filters["filled_columns"] = filled_columns
     return environment
 
 
@@ -146,6 +151,24 @@ def setting_text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "(empty)" if value in ("", None) else str(value)
+
+
+def filled_columns(
+    rows: Sequence[str], header: Sequence[str]
+) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """Return which columns of a table are not empty, and the rows of these alone.
+
+    Every cell carries the name of its column, which narrow screens show beside it.
+    """
+    names, table = [escape(name) for name in header], [_CELL.split(str(row)) for row in rows]
+    cells = [(row[1::3], row[2::3]) for row in table]  # marks and texts
+    kept = [k for k in range(len(header) - 1) if not EMPTY.issuperset(text[k] for _, text in cells)]
+    made = (
+        "".join(f'<td data-name="{names[k + 1]}"{marks[k]}>{texts[k]}</td>' for k in kept)
+        for marks, texts in cells
+    )
+    body = (_markup(f"{row[0]}{tds}</tr>") for row, tds in zip(table, made, strict=True))
+    return (0, *(k + 1 for k in kept)), tuple(body)
 
 
 def _markup(text: str) -> Any:

@@ -22,6 +22,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
+from cape.privacy.accounting import display_epsilon
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -196,7 +197,7 @@ def draw_budget_curve(epsilon: Array, budget: float, delta: float, phases: list[
     index = np.arange(1, epsilon.size + 1)
     axes.step(index, epsilon, where="post", color=BLUE, linewidth=2)
     axes.plot(index, epsilon, ".", color=BLUE, markersize=4)
-    _limit_line(axes, budget, f"budget {budget:.4g}")
+    _limit_line(axes, budget, f"budget {display_epsilon(budget)}")
     # From 0: the height of the curve shows the spent part.
     axes.set_ylim(0.0, max(budget, float(epsilon.max())) * 1.18)
     starts = [k for k, name in enumerate(phases) if k == 0 or phases[k - 1] != name]
@@ -210,8 +211,8 @@ def draw_budget_curve(epsilon: Array, budget: float, delta: float, phases: list[
         )
     axes.set_xlim(0.5, epsilon.size + 0.5)
     alt = (
-        f"Epsilon grows to {float(epsilon[-1]):.4g} after {epsilon.size} releases; the budget is "
-        f"{budget:.4g} at delta {delta:g}."
+        f"Epsilon grows to {display_epsilon(float(epsilon[-1]))} after {epsilon.size} releases; "
+        f"the budget is {display_epsilon(budget)} at delta {delta:g}."
     )
     return _chart(figure, alt, "Epsilon after each release; the dashed line is the budget.")
 
@@ -436,7 +437,7 @@ def draw_subjects(labels: Sequence[str], measures: Mapping[str, Array]) -> Pictu
         worst = labels[int(values.argmax() if word.startswith("mean FD") else values.argmin())]
         lowest, highest = f"{values.min():.4g}", f"{values.max():.4g}"
         spread = f"{lowest} to {highest}, median {middle:.4g}, worst {worst}"
-        texts.append(f"{word} {lowest} in all" if lowest == highest else f"{word} {spread}")
+        texts.append(f"{word} {spread}")
     figure.align_ylabels()
     return _chart(figure, f"Scans of {len(labels)} subjects: {'; '.join(texts)}.")
 

@@ -49,28 +49,26 @@ def _subjects(folder: PrivateFolder, drawn: bool) -> Values | None:
 
 
 def _subjects_picture(folder: PrivateFolder) -> Picture | None:
-    """Draw the known figures of the scans of every accepted subject."""
+    """Draw what differs between the scans of the accepted subjects; None: nothing does."""
     words = {"coverage": "coverage", "tsnr": "tSNR", "mean_fd": "mean FD, mm", "minutes": "minutes"}
     texts = {word: [row[name] for row in folder.accepted] for name, word in words.items()}
     figures = {
         word: np.array(cells, dtype=np.float64)
         for word, cells in texts.items()
-        if cells and EMPTY_CELL not in cells
+        if EMPTY_CELL not in cells and len(set(cells)) > 1
     }
     labels = [row["subject"] for row in folder.accepted]
     return plots.draw_subjects(labels, figures) if figures else None
 
 
 def _columns(folder: PrivateFolder) -> list[str]:
-    # Columns that are not empty
     if not folder.subjects:
         return ["subject"]
     first, *others = folder.subjects[0]
-    filled = [name for name in others if any(row[name] != EMPTY_CELL for row in folder.subjects)]
     if all(row["label"] == row["subject"] for row in folder.subjects):
-        filled.remove("label")
+        others.remove("label")
     # Readers look for the verdict: it comes second.  Long file names come last, after the figures.
-    rest = [name for name in filled if name not in ("verdict", "files")]
+    rest = [name for name in others if name not in ("verdict", "files")]
     return [first, "verdict", *rest, "files"]
 
 

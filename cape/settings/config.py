@@ -32,6 +32,8 @@ VERSION = "0.1.0"
 
 # Default computation
 PRODUCT: Final = "capedjica"
+# Names of folders of results, which no site has
+RESERVED: Final = ("consortium", "remote")
 # The computation of the form at the top of this project, which owners see first
 FRONT: Final = "capegica"
 
@@ -53,6 +55,7 @@ class Recipe:
     widest: int  # largest d that may be chosen
     by_volume: bool = False  # of a mask, d follows from its volume (`public_basis.size_of_volume`)
     max_components: int  # largest R that may be chosen; 0 without components
+    room: float = math.inf  # largest R per feature, where R follows from the run
 
 
 # -- the settings of every computation -----------------------------------------------------------
@@ -218,8 +221,8 @@ class Config:
 
     def _check_roster(self) -> None:
         names = self.expected_names
-        if not all(names) or len(set(names)) < len(names):
-            allowed = "different names, such as local0,local1,local2"
+        if not all(names) or len(set(names)) < len(names) or {*names} & {*RESERVED}:
+            allowed = f"different names, such as local0,local1,local2; not {' or '.join(RESERVED)}"
             raise out_of_range("site_names", self.site_names, allowed)
         if names and self.n_sites not in (0, len(names)):
             problem = f"n_sites={self.n_sites}, and site_names has {len(names)}"

@@ -6,6 +6,7 @@ Only `resolve` interprets these words; all other code reads its result.
 from __future__ import annotations
 
 import functools
+import math
 from typing import Literal
 
 from cape.errors import ConfigError
@@ -71,6 +72,13 @@ class Resolved:
     by_volume: bool  # d of a mask follows from its volume, up to `widest`
     image_shape: tuple[int, ...]  # of the pixels of a matrix
     max_components: int  # largest R that may be chosen; 0 without components
+    room: float  # largest R per feature, where R follows from the run; inf: the owner's R
+
+    def most_components(self, n_features: int) -> int:
+        """Return the largest R of a run on so many features."""
+        if math.isinf(self.room):
+            return self.max_components
+        return max(2, min(self.max_components, int(self.room * n_features)))
 
     @property
     def sends_maps(self) -> bool:
@@ -94,6 +102,7 @@ def resolve(config: Config) -> Resolved:
         by_volume=recipe.by_volume and not config.n_basis,
         image_shape=parse_shape(config.image_shape) if flat else (),
         max_components=recipe.max_components,
+        room=recipe.room,
     )
 
 

@@ -19,7 +19,8 @@ from cape.algorithms.scores import isi, match_maps
 from cape.computations import configured
 from cape.counting import CountedPeople, counted_together
 from cape.data.folders import site_folders
-from cape.data.templates import file_of_maps, number_of_maps
+from cape.data.space import ATLAS_FILES
+from cape.data.templates import file_of_maps, maps_with_names
 from cape.engines.coinstac.site import leave_run
 from cape.errors import (
     CapeError,
@@ -29,19 +30,18 @@ from cape.errors import (
     LabelsWarning,
     NoiseWarning,
 )
-from cape.planning.atlas_file import maps_with_names
 from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
 from cape.planning.judge import Judged, judge, judge_config, why_refused
-from cape.planning.public_maps import networks_of
+from cape.planning.public_maps import of_maps
 from cape.report import add_score, draw_site
 from cape.report.files import read_record
 from cape.report.network_maps import Brought
 from cape.report.private_folder import SiteFacts
-from cape.settings.config import ALONE, ONE_SITE, Config
+from cape.settings.config import ALONE, ONE_SITE, RESERVED, Config
 from cape.settings.own_words import POLICY_FILE
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way, notices
-from cape.site.files import folder_lock
+from cape.site.files import folder_lock, why_and_where
 from cape.site.places import SitePlaces
 from cape.site.policy import NO_LEDGER, SitePolicy, load_policy
 from cape.space.feature_space import FeatureSpace
@@ -49,7 +49,6 @@ from cape.space.feature_space import FeatureSpace
 if TYPE_CHECKING:
     from cape.data.people import PeopleList
 
-RESERVED = ("consortium", "remote", CONTAINER_LOGS)
 # Settings that count the sites of a consortium, or name them
 OF_OTHERS = ("n_sites", "site_names", "min_sites", "min_survivors", "assumed_colluders")
 # TOML, the format of a site's policy file, has no larger integers.
@@ -72,7 +71,7 @@ def simulate(directory: Path, options: RunOptions, find_way: FindWay = find_way)
     check_places(sites, out)
     if not options.replace:
         _check_no_result(out)
-    chosen |= _layout(sites, chosen)
+    chosen |= layout_of(sites, chosen)
     computation, config = configured(chosen)
     # Comparisons without a guarantee always have a seed, which marks them as simulations.
     if seed is None and computation.simulation_only:
@@ -139,7 +138,7 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
         work.mkdir(parents=True, exist_ok=True)
     except OSError as err:
         problem, do = "the folder cannot be made", "choose another --out."
-        raise ConfigError("E016", problem=problem, do=do, detail=str(err)) from err
+        raise ConfigError("E016", problem=problem, do=do, detail=why_and_where(err)) from err
     with folder_lock(work, "this results folder", patience=0.0):
         # Under the lock: what lies here is of a simulation that was killed.
         _leave_run(work, sites)
@@ -181,10 +180,21 @@ def _counted(work: Path, sites: Iterable[str]) -> CountedPeople | None:
 
 
 def _brought(setup: RunSetup) -> Brought | None:
-    if not setup.maps:
+    """Return the maps of a comparison, or the first site's atlas if a table names its regions."""
+    if proposed(setup.settings) == "capecontrast":
+        if not setup.maps:
+            return None
+        path, labels = maps_with_names(Path(setup.maps))
+        return Brought(path=path, labels=labels)
+    if setup.settings.get("feature_space") != "atlas":
         return None
-    path, labels = maps_with_names(Path(setup.maps))
-    return Brought(path=path, labels=labels)
+    site = next(iter(site_folders(Path(setup.directory)).values()))
+    names = filter(None, (str(setup.settings.get("atlas") or ""), *ATLAS_FILES))
+    for name in names:
+        if (site / name).is_file():
+            path, labels = maps_with_names(site / name)
+            return Brought(path=path, labels=labels) if labels else None
+    return None
 
 
 def _score(setup: RunSetup, consortium: Path, counted: CountedPeople | None) -> None:
@@ -225,19 +235,6 @@ def refused_by_policies(
         if why:
             refusing.setdefault(f"{whose}: {why}", []).append(site)
     return tuple(f"{', '.join(names)}, {why}" for why, names in refusing.items())
-
-
-def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
-    """Return the setting that counts or names public maps; ConfigError if there is none."""
-    computation = proposed(chosen)
-    name = {"capecontrast": "networks", "capedualreg": "n_components"}.get(computation)
-    if name is None:
-        problem = f"{computation} regresses on no maps"
-        raise ConfigError("E012", problem=problem, do="use capecontrast or capedualreg.")
-    n = number_of_maps(maps)
-    if name in chosen or not n:
-        return {}
-    return {name: networks_of(maps, n) if name == "networks" else n}
 
 
 def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
@@ -299,7 +296,7 @@ def _settings_of(directory: Path) -> dict[str, object]:
     return chosen
 
 
-def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str, object]:
+def layout_of(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str, object]:
     """Return the owner's settings on array files; {} if already set, or without such files.
 
     ConsortiumError E144 or E250 if sites differ.
@@ -400,7 +397,7 @@ def check_places(sites: Mapping[str, Path], out: Path) -> None:
     def refuse(problem: str, do: str = "choose another --out.") -> ConfigError:
         return ConfigError("E016", problem=problem, do=do)
 
-    for name in RESERVED:
+    for name in (*RESERVED, CONTAINER_LOGS):
         if name in sites:
             raise refuse(f"a site cannot be called '{name}': {sites[name]}", "rename its folder.")
     for target in (out / ".work", out / "consortium", *(out / site for site in sites)):

@@ -22,7 +22,7 @@ from cape.errors import CapeError, ConfigError, ReplayError
 from cape.frozen import dataclass
 from cape.privacy.holds import Clock
 from cape.protocol import wire
-from cape.site.files import appending, folder_lock, is_locked
+from cape.site.files import appending, folder_lock, is_locked, why_and_where
 
 MAX_RECORD = 2**16
 
@@ -214,4 +214,4 @@ def make_place(file: Path, site: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as err:
-        raise ConfigError("E304", site=site, detail=str(err)) from err
+        raise ConfigError("E304", site=site, detail=why_and_where(err)) from err

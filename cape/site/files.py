@@ -29,20 +29,27 @@ WHY: Final[Mapping[int, str]] = {
     errno.EDQUOT: "the quota of this user is used up: free some, or ask for more",
     errno.EFBIG: "a file would be larger than a limit of the system: raise it (ulimit -f)",
     errno.EROFS: "the disk is read-only: mount it for writing",
-    errno.EACCES: "this user may not write there: change the rights, or the user",
-    errno.EPERM: "this user may not write there: change the rights, or the user",
+    errno.EACCES: "this user may not do that there: change the rights, or the user",
+    errno.EPERM: "this user may not do that there: change the rights, or the user",
     errno.EIO: "the disk does not answer: look at the log of the system",
     errno.ENXIO: "the disk is gone: mount it again",
     errno.ENODEV: "the disk is gone: mount it again",
     errno.ESTALE: "the network folder was replaced: mount it again",
     errno.ETIMEDOUT: "the network folder does not answer",
     errno.ENOTCONN: "the network folder does not answer",
-    errno.ENOENT: "a folder is gone: put it back",
+    errno.EHOSTDOWN: "the network folder does not answer",
+    errno.EHOSTUNREACH: "the network folder does not answer",
+    errno.ENOENT: "a file or a folder is gone: put it back, or correct its name",
     errno.ENOTDIR: "a file is where a folder was: put the folder back",
     errno.EISDIR: "a folder is where a file was: remove it",
     errno.ELOOP: "a link leads to itself: remove it",
     errno.EEXIST: "something is there that cape did not make: remove it",
+    errno.ENOTEMPTY: "a folder holds what cape did not make: remove it",
     errno.EBUSY: "something else uses the disk: try again",
+    errno.ETXTBSY: "a program that runs is in the way: end it",
+    errno.EXDEV: "a folder is on two disks: use one",
+    errno.EINVAL: "the file system cannot do this: use a folder on another disk",
+    **dict.fromkeys(NO_LOCKS, "the file system cannot do this: use a folder on another disk"),
     errno.ENAMETOOLONG: "the path is too long: use a folder with a shorter one",
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
     errno.ENFILE: "too many files are open on this computer",
@@ -54,7 +61,13 @@ LOCK_FILE = ".cape.lock"
 
 def why(err: OSError) -> str:
     """Return what an error of the operating system means, without a path."""
-    return WHY.get(err.errno or 0, err.strerror or type(err).__name__)
+    return WHY.get(err.errno or 0, err.strerror or str(err))
+
+
+def why_and_where(err: OSError) -> str:
+    """As `why`, with the path: for people of this computer."""
+    place = err.filename if isinstance(err.filename, str | bytes | os.PathLike) else ""
+    return f"{why(err)} ({os.fsdecode(place)})" if place else why(err)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -200,6 +213,6 @@ def _take(handle: int, party: str, patience: float) -> None:
                 raise StoppedError("E263", party=party) from None
         except OSError as err:
             if err.errno in NO_LOCKS:
-                raise StoppedError("E309", party=party, detail=str(err)) from err
+                raise StoppedError("E309", party=party, detail=why_and_where(err)) from err
             raise
         time.sleep(LOCK_PAUSE)

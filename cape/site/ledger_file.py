@@ -46,7 +46,8 @@ from cape.site.ledger_lines import (
     unpromised_line,
     write_head,
 )
-from cape.site.policy import NO_LEDGER, SitePolicy, limit_of, unusable_policy
+from cape.site.places import SitePlaces
+from cape.site.policy import NO_LEDGER, SitePolicy, limit_of, load_policy, unusable_policy
 
 # Name of the ledger if the policy names no file
 LEDGER_NAME: Final = "ledger.jsonl"
@@ -56,6 +57,27 @@ NO_LIMITS: Final = Limits()
 NO_DELTA = 0.5
 # Hex digits of a digest that identifies a person: 128 bits
 DIGITS = 32
+
+
+def own_ledger(
+    path: Path | None = None, policy_path: Path | None = None, policy: SitePolicy | None = None
+) -> tuple[Path | None, SitePolicy]:
+    """Return the ledger and the policy of whoever types a command or calls a function.
+
+    The ledger is the named one, else that of the policy or of CAPE_SITE_HOME; the policy is the
+    given one, else that of the file, else that of CAPE_SITE_POLICY.
+    """
+    places = SitePlaces.from_environment(os.environ)
+    beside = Path()  # of a policy that is no file
+    if policy is None:
+        named = policy_path or places.policy
+        policy = SitePolicy() if named is None else load_policy(named)
+        beside = beside if named is None else named.parent
+    if path is None and policy.ledger_file not in ("", NO_LEDGER):
+        path = beside / policy.ledger_file
+    if path is None and places.home is not None:
+        path = places.home / LEDGER_NAME
+    return path, policy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

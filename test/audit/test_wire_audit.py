@@ -180,8 +180,8 @@ def check_run(name: str, transcript, data: list, way: str) -> None:
         f"{name} {way}: {leaves.documents + stays.documents} documents, "
         f"{leaves.bytes + stays.bytes} bytes scanned, 0 hits"
     )
-    # Kinds, not how many: looks of a comparison are short, and which of them hold three numbers that
-    # are not whole hangs on entropy (a count above 10 failed in one run of five).
+    # Kinds, not how many: looks of a comparison are short, and which of them hold three numbers
+    # that are not whole hangs on entropy (a count above 10 failed in one run of five).
     kinds = {canary.name.partition("[")[0] for canary in transcript.secrets.numbers}
     assert simulated(name) or kinds >= {"answers of subjects", "sum of a site", "mean of a site"}
     assert len(transcript.secrets.hidden) > 50

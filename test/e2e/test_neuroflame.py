@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from cape.engines.neuroflame import author_files
+from cape.kernels import PREFIXES
 from support.federation import free_port
 from support.flare import contents
 
@@ -135,6 +136,8 @@ class Containers:
             PYTHON, "-W", "ignore", f"/workspace/system/{entry}.py",
         ]  # fmt: skip
         environment = {
+            # The kernels of linear algebra, without which the last digit of a share differs
+            **{name: value for name, value in os.environ.items() if name.startswith(PREFIXES)},
             "PATH": f"{Path(PYTHON).parent}:{os.environ['PATH']}",
             "HOME": str(home),
             "OMP_NUM_THREADS": "1",

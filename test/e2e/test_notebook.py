@@ -50,7 +50,7 @@ def test_a_fresh_kernel_shows_pictures_sentences_and_tables(tmp_path: Path) -> N
 def test_a_comparison_shows_its_sentence_and_its_effects(tmp_path: Path) -> None:
     shown = shown_by("groups.ipynb", tmp_path)
     first = 'cape.compare_groups(sites, "dx + age", private=False, **question)'
-    for cell, privacy in ((first, "NOT PRIVATE"), ("found", "epsilon 4 at delta")):
+    for cell, privacy in ((first, "NOT PRIVATE"), ("found", "epsilon 4.000 at delta")):
         page = shown[cell]["text/html"]
         assert "SZ and control differ in hippocampus: -" in page  # 9 standard errors
         assert privacy in page

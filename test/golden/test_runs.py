@@ -16,6 +16,7 @@ import pytest
 
 from golden import digests, player
 from golden.scenarios import PLAYS
+from support import page_rules
 
 RECORDED = json.loads(Path(__file__).with_name("runs.json").read_text(encoding="utf-8"))
 MOST_TOLD = 12
@@ -36,6 +37,8 @@ def plays() -> list[Any]:
 @pytest.mark.parametrize(("name", "through"), plays())
 def test_no_bit_of_a_run_changes(name: str, through: str, tmp_path: Path) -> None:
     recorded, now = RECORDED["plays"][name], player.play(name, through, tmp_path)
+    for page in tmp_path.rglob("index.html"):
+        assert page_rules.faults(page.read_text(encoding="utf-8")) == [], page
     other = other_environment(RECORDED["made_with"], now["made_with"])
     if other:
         told = digests.shape_differences(recorded, now)

@@ -34,12 +34,12 @@ def images(lab: Path) -> None:
     (lab.parent / "local0").rename(lab)
 
 
-def series(lab: Path) -> None:
+def series(lab: Path, regions: int = 6) -> None:
     lab.mkdir(parents=True)
     rng = np.random.default_rng(0)
     for k in range(4):
-        header = ",".join(f"region{i}" for i in range(6))
-        table = rng.laplace(size=(120, 6))
+        header = ",".join(f"region{i}" for i in range(regions))
+        table = rng.laplace(size=(120, regions))
         np.savetxt(lab / f"sub-{k}.csv", table, delimiter=",", header=header, comments="")
 
 
@@ -63,9 +63,13 @@ def test_a_lab_alone_types_what_it_is_told_to_type(tmp_path, capsys, data, below
         proposed = re.search(r"then: cape (validate .*)", told)[1]
         assert "READY: " in typed(capsys, *shlex.split(proposed))
     typed(capsys, "people", folder)
-    assert "READY: " in typed(capsys, "validate", folder)
+    # `validate` called the lab by the folder of its files, `simulate` by the one that is typed.
+    told = typed(capsys, "validate", folder)
+    assert "READY: " in told
+    assert f"site {folder.name}" in told
     typed(capsys, "simulate", folder, "--out", tmp_path / "out", *EPSILON, "--quiet")
     assert (tmp_path / "out" / "consortium" / "index.html").is_file()
+    assert (tmp_path / "out" / folder.name / "private").is_dir()
 
 
 def test_a_site_of_a_consortium_rehearses_alone_with_the_settings_beside_it(
@@ -81,3 +85,33 @@ def test_a_site_of_a_consortium_rehearses_alone_with_the_settings_beside_it(
     told = typed(capsys, "simulate", site, "--out", tmp_path / "out", *EPSILON, "--quiet")
     assert "no settings.toml" not in told
     assert (tmp_path / "out" / "consortium" / "index.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("first", "regions", "says"),
+    [
+        ("lab", 6, r"8 people alone, with epsilon 3, delta 1e-05: CAPE-E150 .* at least \d+; or"),
+        ('a "lab"', 6, r"then: cape validate"),  # its TOML was broken
+        ("a,b", 6, r"CAPE-E012 .* n_sites=2, and site_names has 3"),
+        ("remote", 6, r"CAPE-E011 site_names=remote,ulm: .* not consortium or remote"),
+        ("lab", 1, r"CAPE-E149 n_components=2: allowed 2 to 1"),
+        ("lab", 1001, r"CAPE-E145 .*=1001 exceeds the limit 1000"),
+    ],
+)
+def test_init_proposes_only_what_a_run_takes(
+    tmp_path: Path, capsys: Capture, first: str, regions: int, says: str
+) -> None:
+    """The judge of all roads reads the file before it is written.
+
+    All but the first wrote one that a later command refused; the first did not say what a run of
+    these people would come to.
+    """
+    study = tmp_path / "study"
+    for site in (first, "ulm"):
+        series(study / site, regions)
+    refused = "CAPE-E" in says and "alone" not in says
+    words = ("init", study, "--orientation", "time_by_feature")
+    assert re.search(says, typed(capsys, *words, code=2 if refused else 0))
+    assert (study / "settings.toml").exists() is not refused
+    if not refused:
+        assert "READY: " in typed(capsys, "validate", study)

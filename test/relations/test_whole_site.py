@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import functools
 import gzip
+import html
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -18,12 +19,16 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+import cape
+from cape.cli import app
 from cape.computations import configured
 from cape.data.issues import IssueCode
 from cape.data.space import Grid, grid_of, mask_space
 from cape.errors import CapeError
 from cape.planning.validate import validate
+from cape.report.files import read_json
 from cape.settings.documents import toml_text
 from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy
@@ -39,6 +44,9 @@ IMAGES = LARGE | {"computation": "capegica", "mask": "MNI152-10mm", "tr": 2.0}
 SERIES = LARGE | {"computation": "capedjica", "feature_space": "matrix", "n_features": 12,
                   "columns": ",".join(NAMES), "orientation": "time_by_feature", "n_rounds": 2,
                   "n_looks": 1}  # fmt: skip
+# What Python does not set itself
+OF_PYTHON = {"n_components", "min_timepoints", "accept_low_quality", "mask", "tr", "n_rounds",
+             "n_looks", "feature_space", "n_features", "columns", "orientation"}  # fmt: skip
 
 
 def mask() -> Grid:
@@ -169,3 +177,111 @@ def test_of_a_fault_of_two_people_the_site_is_told_how_many(tmp_path: Path, name
     said = f"{code.problem[0].lower()}{code.problem[1:]}"
     assert head.startswith(f"Site b: {N - 2} of {N} people count (2: {said}")
     assert sum(line.startswith(f"CAPE-W1{code.number:02d} ") for line in rest) == 1
+
+
+# -- one person each, by rule ----------------------------------------------------------------------
+
+
+def _cells(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None]:
+    def changed(rows: list[list[str]]) -> list[list[str]]:
+        return [rows[0], *([f"{x:.4f}" for x in row] for row in change(np.array(rows[1:], float)))]
+
+    return _rows(changed)
+
+
+def _put(where: Any, value: float) -> Callable[[np.ndarray], np.ndarray]:
+    def change(X: np.ndarray) -> np.ndarray:
+        X[where] = value
+        return X
+
+    return change
+
+
+def _defect(name: str) -> Callable[[Path], None]:
+    return lambda path: defects.DEFECTS[name]([path])
+
+
+def _twice(path: Path) -> None:
+    shutil.copyfile(path.with_name(path.name.replace("0", "4").replace("1", "4")), path)
+
+
+# A rule, how one person fails it, and whether headers tell
+Rules = dict[IssueCode, tuple[Callable[[Path], None], bool]]
+BY_RULE: dict[str, tuple[dict[str, Any], Rules]] = {
+    "cells": (SERIES, {
+        IssueCode.TIME_SHORT: (_rows(lambda r: r[:15]), True),
+        IssueCode.ALL_NAN: (_cells(_put(..., np.nan)), False),
+        IssueCode.NAN_TOO_MANY: (_cells(_put(slice(9), np.nan)), False),
+        IssueCode.CONSTANT_TOO_MANY: (_cells(_put(np.s_[:, :4], 1.0)), False),
+        IssueCode.COVERAGE_LOW: (_cells(_put(np.s_[:, :8], 0.0)), False),
+        IssueCode.RANK_LOW: (_cells(lambda X: np.outer(X[:, 0], np.arange(1, 13))), False),
+    }),
+    "tables": (SERIES, {
+        IssueCode.COLUMNS_DIFFER: (FAULTS["another order"][1], True),
+        IssueCode.FEATURES_DIFFER: (FAULTS["fewer columns"][1], True),
+        IssueCode.TABLE_RAGGED: (FAULTS["header one cell short"][1], True),
+        IssueCode.NO_SIGNAL: (FAULTS["constant"][1], False),
+        IssueCode.FILE_EMPTY: (_defect("empty"), True),
+        IssueCode.DATA_TWICE: (_twice, False),
+    }),
+    "headers": (IMAGES, {
+        IssueCode.TR_OTHER: (_in_ms, True),
+        IssueCode.GRID_OTHER: (FAULTS["another grid"][1], True),
+        IssueCode.VOLUME_SIZE: (_in_micrometres, True),
+        IssueCode.HEADER_DAMAGED: (_broken, True),
+        IssueCode.SPACE_OTHER: (_other_version, True),
+        IssueCode.IMAGE_NO_SERIES: (_defect("three_d"), True),
+    }),
+    "voxels": (IMAGES, {
+        IssueCode.IMAGE_TURNED: (_turned, False),
+        IssueCode.NO_SIGNAL: (_defect("dead"), False),
+        IssueCode.COVERAGE_LOW: (_defect("coverage"), False),
+        IssueCode.NAN_TOO_MANY: (_defect("nan"), False),
+        IssueCode.CONSTANT_TOO_MANY: (_defect("constant"), False),
+        IssueCode.TIME_SHORT: (_defect("too_short"), True),
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BY_RULE)
+def test_every_road_says_how_many_people_count_and_by_which_rules(
+    tmp_path: Path, kind: str
+) -> None:
+    """In a study of 60 people 32 became zeros by one rule, and every figure spoke of 60."""
+    settings, rules = BY_RULE[kind]
+    study, out = copy(tmp_path / "study", settings), tmp_path / "out"
+    for k, (fault, _) in enumerate(rules.values()):
+        fault(sorted((study / SITES[k // 2]).iterdir())[k % 2])
+    n, listed = N * len(SITES) - len(rules), N * len(SITES)
+    first = f"{n} of {listed} people count ("
+    reasons = [f"1: {code.problem[0].lower()}{code.problem[1:]}" for code in rules]
+
+    def told(text: str, start: str = first, of: list[str] = reasons) -> None:
+        plain = " ".join(html.unescape(text).split())
+        assert start in plain
+        assert all(reason in plain for reason in of)
+
+    typer = CliRunner(env={"COLUMNS": "4000"})
+    by_headers = listed - sum(header for _, header in rules.values())
+    budget = typer.invoke(app, ["budget", str(study)]).output
+    assert budget.startswith(f"{by_headers} of {listed} people count")
+    assert "By headers alone" in budget
+    assert f"{by_headers} subjects at 3 sites" in budget
+    told(typer.invoke(app, ["validate", str(study)]).output)
+    run = ["simulate", str(study), "--out", str(out), "--seed", "3", "--pages", "all"]
+    quick = {"symmetry": "assume"} if settings is IMAGES else {}  # no null to simulate
+    run += [f"--set={name}={value}" for name, value in quick.items()]
+    told(typer.invoke(app, run).output)
+    told((out / "consortium" / "index.html").read_text())
+    counted = read_json(out / "consortium" / "results.json")["counted"]
+    assert (counted["listed"], counted["counted"], len(counted["why"])) == (listed, n, len(rules))
+    for k, site in enumerate(SITES):
+        own = (out / site / "private" / "index.html").read_text()
+        told(own, f"{N - 2} of {N} people count (", reasons[2 * k : 2 * k + 2])
+    here = cape.Consortium({site: study / site for site in SITES})
+    given = {name: value for name, value in settings.items() if name in OF_PYTHON} | quick
+    assert f"{n} people" in repr(here.budget(epsilon=300.0, settings=given))
+    with pytest.warns(cape.SubjectsWarning) as warned:
+        result = here.run(epsilon=300.0, settings=given)
+    told(str(warned[0].message))
+    assert (result.counted.listed, result.counted.counted) == (listed, n)

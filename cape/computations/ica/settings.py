@@ -84,7 +84,7 @@ class SpatialConfig(LeftRightConfig):
 
     def recipe(self) -> Recipe:
         # Imported here, because rounds do not need the forecast.
-        from cape.forecast.one_release import NOISELESS_SIZE, spatial_basis_size
+        from cape.forecast.one_release import MAX_R_OVER_D, NOISELESS_SIZE, spatial_basis_size
 
         # Without noise, parts of the mean that are small do not drown in the noise.
         fine = self.feature_space == "mask" and not self.private
@@ -97,6 +97,7 @@ class SpatialConfig(LeftRightConfig):
             widest=max(d, NOISELESS_SIZE) if fine else d,
             by_volume=fine,
             max_components=self.n_components or N_COMPONENTS,
+            room=math.inf if self.n_components else MAX_R_OVER_D,
         )
 
     @classmethod

@@ -34,7 +34,7 @@ from cape.errors import (
     public_text,
 )
 from cape.protocol import wire
-from cape.site.files import folder_lock, why, write_atomically
+from cape.site.files import folder_lock, why, why_and_where, write_atomically
 from cape.site.places import SitePlaces
 
 if TYPE_CHECKING:
@@ -70,13 +70,13 @@ def run(
         # A full disk or a missing folder: no data left the party, so the step may be repeated.
         except OSError as err:  # not burnt: the same document may be repeated
             if request.role == "local" and _is_of_inputs(err, request):
-                raise DataError("E101", site=request.party, detail=f"{err}\n{PERMIT}") from err
+                detail = f"{why_and_where(err)}\n{PERMIT}"
+                raise DataError("E101", site=request.party, detail=detail) from err
             import logging  # not needed by rounds
 
             # The folder may not take site-error.txt: the log of this party has no path in it.
             logging.getLogger("cape").error("%s: %s", request.who, why(err))
-            detail = f"{why(err)}\n{err}"
-            raise StoppedError("E261", party=request.who, detail=detail) from err
+            raise StoppedError("E261", party=request.who, detail=why_and_where(err)) from err
     except Exception as err:  # raised again
         write_error(request.output, err)
         raise

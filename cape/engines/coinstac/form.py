@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cape.computations import configured
 from cape.engines.coinstac.site import EXPERT, SITE_INPUTS
-from cape.errors import ConfigError, MessageError
+from cape.errors import ConfigError, MessageError, own_words
 from cape.protocol import wire
 from cape.settings.config import VERSION, Config
 from cape.settings.documents import not_default, toml_text
@@ -78,7 +78,7 @@ def read_form(path: Path) -> object:
     try:
         return wire.loads(path.read_bytes())
     except (OSError, MessageError) as err:
-        raise ConfigError("E014", detail=f"{path}: {err}") from err
+        raise ConfigError("E014", detail=f"{path}: {own_words(err, str(err))}") from err
 
 
 def settings_text(form: object) -> str:

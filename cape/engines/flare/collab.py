@@ -16,6 +16,7 @@ from typing import Any
 from nvflare.collab import collab
 
 from cape.engines.coinstac.computation import write_error
+from cape.engines.flare.job import maps_in
 from cape.engines.flare.rounds import AggregatorRounds, SiteRounds
 from cape.engines.flare.site_file import SiteFile, read_aggregator_file, read_site_file
 from cape.errors import ReportedError, public_text
@@ -90,6 +91,9 @@ class Aggregator:
             write_error(rounds.home / "output", err)
             write_error(run_folder / "cape", ReportedError(public_text(err)))
             raise
+        job_folder = Path(workspace.get_app_config_dir(context.get_job_id()))
+        if (maps := maps_in(job_folder)) is not None:
+            rounds.show(maps)
         shutil.copytree(rounds.results, run_folder / "cape", dirs_exist_ok=True)
         connected = [site for site in state.remaining if site in names]
         if connected:

@@ -1,4 +1,4 @@
-"""A run as a job of FLARE: three JSON files without code.
+"""A run as a job of FLARE: three JSON files without code, and perhaps public maps.
 
 FLARE's export tools copy the sources of a job's classes into the job.  Such a job brings its own
 code, and bypasses a site's list of allowed classes.
@@ -10,9 +10,10 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cape.computations import configured
+from cape.data.label_table import copies_of
 from cape.engines.coinstac.documents import RUN_NAME
 from cape.errors import ConfigError, MessageError, own_words
 from cape.frozen import dataclass
@@ -22,6 +23,8 @@ from cape.settings.documents import parse_json
 
 META = "meta.json"
 SERVER = "app/config/config_fed_server.json"
+# Public maps of a comparison and the table of their names, for its page
+JOB_MAPS: Final = "public_maps"
 # The three files by name; `_documents` adds the run and its sites.
 _TEMPLATE = Path(__file__).parent / "job.json"
 # Names that FLARE's provisioning gives to sites
@@ -39,6 +42,7 @@ class JobPlan:
     least: int = 0  # sites that must be connected; 0 = all
     patience: float = 600.0  # s to wait for an answer; after two such waits a site is lost
     join_patience: float = 3600.0  # s for the first answer, before which data are read
+    maps: str = ""  # file of the public maps that a comparison shows; "" = none
 
 
 def new_run() -> str:
@@ -67,11 +71,22 @@ def write_job(folder: Path, plan: JobPlan) -> None:
         do = "name a new one: a job that is there is needed to go on with its run (--resume)."
         raise ConfigError("E312", problem=f"the folder {folder.name} is not empty", do=do)
     documents = _documents(plan, config)
+    maps = copies_of(Path(plan.maps), JOB_MAPS) if plan.maps else {}
+    for name, content in maps.items():
+        path = folder / Path(SERVER).with_name(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
     # Written last: this file makes the folder a job (`read_job`).
     for name, document in sorted(documents.items(), key=lambda item: item[0] == META):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def maps_in(config_folder: Path) -> Path | None:
+    """Return the public maps in the folder of a job's documents; None without any."""
+    places = (config_folder / f"{JOB_MAPS}{end}" for end in (".nii.gz", ".nii"))
+    return next(filter(Path.is_file, places), None)
 
 
 def _check_least(least: int, config: Config) -> None:
@@ -118,6 +133,7 @@ def read_job(folder: Path) -> JobPlan:
         given = dict(server["components"][0]["args"])
         given["settings"] = {k: v for k, v in given["settings"].items() if k != "config_type"}
         given["least"] = meta["min_clients"]
+        given["maps"] = str(maps_in((folder / SERVER).parent) or "")
         plan: JobPlan = wire.decode_document(given, JobPlan, "job")
     except (OSError, ValueError, LookupError, TypeError, AttributeError, MessageError) as err:
         problem = "this folder holds no job of cape"

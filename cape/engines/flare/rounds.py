@@ -21,6 +21,7 @@ import hashlib
 import re
 import shutil
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -33,7 +34,14 @@ from cape.engines.coinstac.computation import run as border
 from cape.engines.coinstac.documents import FILE_NAME, RUN_NAME, for_site, inline, is_addressed
 from cape.engines.coinstac.site import SITE_INPUTS, leave_run
 from cape.engines.flare.site_file import SiteFile
-from cape.errors import CapeError, ConsortiumError, MessageError, ReportedError, public_text
+from cape.errors import (
+    CapeError,
+    CapeWarning,
+    ConsortiumError,
+    MessageError,
+    ReportedError,
+    public_text,
+)
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.join import check_declared
@@ -381,6 +389,22 @@ class AggregatorRounds:
             return dict.fromkeys(sites, self.question(state))
         own = {site: inline(for_site(state.input, site), self._parts) for site in sites}
         return {site: self.question(replace(state, input=part)) for site, part in own.items()}
+
+    def show(self, maps: Path) -> None:
+        """Bring the owner's public maps to the page of a finished comparison.
+
+        Without them the run has ended as well: a CapeWarning says why they are not shown.
+        """
+        # Imported here, because no exchange needs it.
+        from cape.data.templates import digest_with, maps_with_names
+        from cape.report import Brought, add_maps
+
+        try:
+            path, labels = maps_with_names(maps)
+            add_maps(self.results, Brought(path=path, labels=labels), digest_with)
+        except Exception as err:  # the results are written, so the run has ended well
+            text = f"the maps of the job are not shown: {public_text(err)}"
+            warnings.warn(text, CapeWarning, stacklevel=2)
 
     def files(self) -> dict[str, bytes]:
         return {

@@ -33,11 +33,12 @@ REQUIREMENTS: Final = "requirements.txt"
 PARAMETERS: Final = "test_data/server/parameters.json"
 # Files that a checkout has; the framework's own files must stay as released.
 CHECKOUT_FILES: Final = ("app/code/framework/__init__.py", "makeJob.py", REQUIREMENTS)
-# The package with plots; the pins of the boilerplate exclude nilearn.  Bounds keep its numpy 1.24,
-# whichever of the two is installed first.
+# The package with plots; the pins of the boilerplate exclude nilearn.  Bounds keep its numpy 1.24
+# and its typing-extensions, whichever of the two is installed first.
 WANTED: Final = (
     f"coinstac-cape=={VERSION}", "cryptography>=44.0.1,<51", "matplotlib>=3.8,<3.10",
     "scipy>=1.10,<1.12", "nibabel>=5.1,<5.4", "contourpy<1.3.3", "jinja2>=3.1.6,<4",
+    "typing-extensions<4.12",
 )  # fmt: skip
 # Pins of the boilerplate that give way: their versions have known holes, and cape refuses them.
 REPLACED: Final = ("cryptography", "jinja2")

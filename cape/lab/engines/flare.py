@@ -42,7 +42,8 @@ def simulate_in_flare(play: Play) -> None:
     sites, work = play.sites, play.work
     folder = work / "flare"
     job, kits = folder / "job", folder / "kits"
-    plan = JobPlan(run=new_run(), settings=play.setup.settings)
+    maps = play.setup.maps if play.setup.maps.endswith((".nii", ".nii.gz")) else ""
+    plan = JobPlan(run=new_run(), settings=play.setup.settings, maps=maps)
     write_job(job, plan)
     _write_own_files(play, kits / "local")
     rounds = AggregatorRounds(plan.run, plan.settings, work / "remote")

@@ -38,6 +38,7 @@ from cape.report import files
 from cape.report.consortium import components_of, results_of
 from cape.report.maps import Component
 from cape.settings.config import VERSION
+from cape.site.files import WHY
 from support import report_example as example
 
 # -- errors and exit codes ------------------------------------------------------------------------
@@ -135,6 +136,19 @@ def test_every_kind_of_error_has_its_exit_code_and_no_traceback(
     if isinstance(error, CapeError):
         assert error.public in shown.err
         assert error.detail in shown.err
+
+
+def test_every_error_of_the_system_is_told_in_words_with_its_file(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """People read "[Errno 28] No space left on device", in every command, and no way out."""
+    for number, words in {**WHY, 99999: "Unknown error 99999"}.items():
+        simulator.error = OSError(number, os.strerror(number), str(tmp_path / "ledger.jsonl"))
+        assert run(tmp_path) == 1
+        told = capsys.readouterr().err
+        assert f"CAPE-E021 the system refuses a file: {words}." in told
+        assert f"{words} ({tmp_path / 'ledger.jsonl'})" in told
+        assert "Errno" not in told
 
 
 def test_an_unknown_error_shows_no_text_of_its_own_unless_asked(
@@ -564,13 +578,13 @@ def test_budget_says_in_words_what_to_expect(capsys: pytest.CaptureFixture[str])
     assert "Will it work?  No: on images of brains temporal ICA" in capsys.readouterr().out
     assert cli.main([*TEMPORAL, "--epsilon", "1", *OF_SQUARES]) == 0
     good = capsys.readouterr().out
-    assert "Will it work?  Yes: G is 238, and 20 components need 232." in good
+    assert "Will it work?  Yes: the effective size is 238, and 20 components need 232." in good
     assert good.count("On synthetic data") == 1
     assert cli.main([*TEMPORAL, "--epsilon", "0.5", *OF_SQUARES]) == 0
-    assert "Will it work?  Perhaps: G is 126" in capsys.readouterr().out
+    assert "Will it work?  Perhaps: the effective size is 126" in capsys.readouterr().out
     assert cli.main([*TEMPORAL, "--epsilon", "0.2", *OF_SQUARES]) == 0
     bad = capsys.readouterr().out
-    assert "Will it work?  No: G is 54" in bad
+    assert "Will it work?  No: the effective size is 54" in bad
     assert "the maps would mostly show noise" in bad
 
 
@@ -607,7 +621,7 @@ def test_of_an_atlas_the_table_of_voxels_promises_nothing(
     size = ["budget", "--subjects", "256", "--sites", "4", "--epsilon", "2"]
     assert cli.main([*size, "--set", "computation=capegica", "--set", "feature_space=atlas"]) == 0
     said = capsys.readouterr().out
-    assert "Will it work?  Yes: G is 111, and spatial components need 90." in said
+    assert "Will it work?  Yes: the effective size is 111, and spatial components need 90." in said
     assert "maps are expected to be networks" not in said
     assert "12 of 15" not in said
 

@@ -203,7 +203,8 @@ def test_every_line_of_a_run_has_its_bar_its_words_and_the_time_left(
             return tell
 
         simulate(
-            small_study, out=tmp_path / "out", settings={"epsilon": 8, "delta": 1e-5, "n_rounds": 20},
+            small_study, out=tmp_path / "out",
+            settings={"epsilon": 8, "delta": 1e-5, "n_rounds": 20},
             on_progress=noted(progress), on_subject=noted(progress.subject),
         )  # fmt: skip
     check_lines(seen, columns - 2)

@@ -14,6 +14,7 @@ from cape.cli import main
 from cape.errors import ConfigError
 from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.site.ledger_file import LifetimeLedgerFile
+from cape.site.policy import load_policy
 from support import consortium as helper
 from support import spending
 from support.defects import DEFECTS
@@ -252,8 +253,11 @@ def test_a_policy_beside_the_data_is_said_to_forbid_only(tmp_path, capsys, line)
     assert "give it with --policy" not in " ".join((said.out + said.err).split())
 
 
-def test_a_site_is_not_ready_where_its_ledger_would_refuse(plan, tmp_path, capsys):
-    """It said READY, and the run was refused (E260) for what earlier runs had spent."""
+def test_a_site_is_not_ready_where_its_ledger_would_refuse(plan, tmp_path, capsys, monkeypatch):
+    """It said READY, and the run was refused (E260) for what earlier runs had spent.
+
+    Later the command said so and the function did not.
+    """
     policy, ledger = tmp_path / "site-policy.toml", tmp_path / "ledger.jsonl"
     policy.write_text('ledger_file = "ledger.jsonl"\ndataset_id = "cohort"\n')
     words = ["validate", str(plan / "local2"), "--policy", str(policy), "--fast", "--set"]
@@ -270,6 +274,17 @@ def test_a_site_is_not_ready_where_its_ledger_would_refuse(plan, tmp_path, capsy
     said = capsys.readouterr().out
     assert re.search(r"CAPE-E260 .*this run asks epsilon 4\S* at delta 1e-05, left 1\.\d+", said)
     assert "NOT READY: 1 errors" in said
+    settings = {"epsilon": 4, "delta": 1e-5, "accept_low_quality": True}
+    with monkeypatch.context() as patch:
+        patch.setenv("CAPE_SITE_POLICY", str(policy))
+        found = cape.validate(plan / "local2", settings=settings, fast=True)
+    shipped = cape.validate(plan / "local2", settings=settings, fast=True)
+    assert [each.code for each in found if each.severity == "E"] == ["CAPE-E260"]
+    assert "CAPE-E260" not in [each.code for each in shipped]
+    with monkeypatch.context() as patch:
+        patch.chdir(tmp_path)  # the ledger of a policy that is no file
+        given = load_policy(policy)
+        assert found == cape.validate(plan / "local2", settings=settings, policy=given, fast=True)
     assert ledger.read_bytes() == before
     # What another run holds and has not spent comes back.
     assert main(["ledger", "close", "0f", "--why", "x", "--file", str(ledger)]) == 0

@@ -9,19 +9,23 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import numpy as np
 import pytest
 
 from cape.computations.capecontrast import CapeContrastConfig, plan_run
-from cape.data.templates import number_of_maps
-from cape.errors import ConfigError
+from cape.data.templates import digest_with, number_of_maps
+from cape.engines.flare.rounds import AggregatorRounds
+from cape.errors import CapeWarning, ConfigError
+from cape.planning.public_maps import networks_of
 from cape.protocol.model import RosterEntry
+from cape.report import Brought, add_maps
 from cape.report.files import write_rows
 from cape.report.maps import Component
 from cape.settings.resolved import resolve
 from cape.simulation import simulate as simulation
 from cape.simulation.run_loop import read_setup
-from cape.simulation.simulate import networks_of, refused_by_policies
+from cape.simulation.simulate import refused_by_policies
 from cape.site.site_data import FileSource
 from cape.space.feature_space import FeatureSpace
 from support import consortium as helper
@@ -107,6 +111,26 @@ def test_a_planted_difference_between_images_is_found_by_maps_that_are_named(
         f"{own.parent.name}, by its own site-policy.toml: CAPE-E260 max_run=8 at"
     )
     assert own.parent.name not in others
+
+    # Maps that the owner brings later, or with a job of FLARE, are shown if the sites had them.
+    image = nib.load(maps)
+    other = tmp_path / "other.nii.gz"
+    nib.save(nib.Nifti1Image(np.asarray(image.dataobj)[..., ::-1], image.affine), other)
+    with pytest.raises(ConfigError, match=r"E016 .*other.nii.gz holds other maps than those"):
+        add_maps(folder, Brought(path=other, labels={}), digest_with)
+    rounds = AggregatorRounds("ab" * 16, setup.settings, tmp_path / "runs")
+    rounds.home.mkdir(parents=True)
+    folder.rename(rounds.results)
+    pictures = rounds.results / "networks.nii.gz"
+    pictures.unlink()
+    with pytest.warns(CapeWarning, match="the maps of the job are not shown: CAPE-E016"):
+        rounds.show(other)
+    other.write_bytes(b"no image")
+    with pytest.warns(CapeWarning, match="the maps of the job are not shown"):
+        rounds.show(other)
+    assert not pictures.exists()
+    rounds.show(maps)
+    assert pictures.is_file()
 
 
 def test_who_has_no_outcome_is_told_to_the_site_and_read_again_alike(study, tmp_path) -> None:

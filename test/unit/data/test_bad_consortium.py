@@ -233,7 +233,7 @@ def test_more_components_than_directions_of_the_basis_are_refused(tmp_path):
         ({"delta": 0.09}, "E011", ("delta=0.09", "less than 1/12")),
         (
             {"epsilon": 0.01, "n_rounds": 40}, "E150",
-            ("No: G is ", "at least", "subjects: at least ", "accept_low_quality"),
+            ("No: the effective size is ", "at least", "subjects: at least ", "accept_low_quality"),
         ),
     ],
 )  # fmt: skip

@@ -53,6 +53,13 @@ def mean_image(
     return scale * ndimage.map_coordinates(brain, at, order=1, cval=0.0), affine
 
 
+def at(mask: Grid, volume: np.ndarray, affine: np.ndarray) -> np.ndarray:
+    mm_of = np.stack(np.indices(mask.shape), axis=-1) @ mask.affine[:3, :3].T + mask.affine[:3, 3]
+    inverse = np.linalg.inv(affine)
+    places = np.moveaxis(mm_of @ inverse[:3, :3].T + inverse[:3, 3], -1, 0)
+    return ndimage.map_coordinates(volume, places, order=1, cval=0.0)
+
+
 @pytest.mark.parametrize("kind", ["T1", "EPI", "lesion", "low", "head"])
 @pytest.mark.parametrize("mm", [4.0, 10.0])
 def test_every_turn_is_told_and_no_right_image_is_accused(kind: str, mm: float) -> None:
@@ -60,7 +67,10 @@ def test_every_turn_is_told_and_no_right_image_is_accused(kind: str, mm: float) 
     mask = grid(10 if kind == "EPI" else 4)
     assert orientation.way_turned(mean, affine, mask) == ""
     for word, axes in TURNS.items():
-        assert orientation.way_turned(np.flip(mean, axes), affine, mask) == word
+        turned = np.flip(mean, axes)
+        assert orientation.way_turned(turned, affine, mask) == word
+        # Another program resampled what was turned: 40 of 210 were not told.
+        assert orientation.way_turned(at(mask, turned, affine), mask.affine, mask) == word
 
 
 def test_left_and_right_cannot_be_told() -> None:

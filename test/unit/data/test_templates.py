@@ -11,6 +11,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
+from cape.algorithms.person_outcomes import courses
 from cape.data import templates
 from cape.data.templates import with_templates
 from cape.errors import ConfigError, DataError
@@ -220,3 +221,61 @@ def test_a_table_that_does_not_fit_the_maps_is_refused(tmp_path, text, words) ->
     with pytest.raises(ConfigError, match="E012") as caught:
         networks_of(tmp_path / "atlas.nii.gz", 2)
     assert words in str(caught.value)
+
+
+# -- an atlas --------------------------------------------------------------------------------------
+
+REGIONS = np.where(LABELS > 0, 7, 0)
+REGIONS[1:3] *= 3  # labels 7 and 21
+REGIONS[:, 1] = 0  # .. which do not cover the mask
+
+
+def atlas(folder, affine: np.ndarray = AFFINE, values: np.ndarray = REGIONS):
+    saved = nib.Nifti1Image(values.astype(np.int16), affine)
+    saved.set_sform(affine, code="mni")
+    nib.save(saved, folder / "mine.nii.gz")
+    return folder / "mine.nii.gz"
+
+
+def test_an_atlas_is_a_map_for_each_label_and_its_courses_are_means(tmp_path) -> None:
+    """The lab's own atlas was no maps: `cape init --maps` asked for a 4-D image."""
+    path = atlas(tmp_path)
+    (tmp_path / "mine.txt").write_text("7 Left, upper\n21 Right\n")
+    assert templates.number_of_maps(path) == 2
+    assert networks_of(path, 2) == '"Left, upper", Right'
+    maps = with_templates(SPACE, path, site="B").templates()
+    inside = REGIONS[LABELS > 0]
+    assert np.array_equal(maps, np.stack([inside == 7, inside == 21], axis=1))
+    X = np.random.default_rng(1).standard_normal((SPACE.n_features, 9))
+    means = [X[inside == n].mean(axis=0) for n in (7, 21)]
+    assert np.allclose(courses(X, maps), means)
+    # Finer, and from right to left: the nearest voxels are the same.
+    flip = np.array([[-1, 0, 0, 9], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]])
+    finer = AFFINE @ np.diag([0.5, 0.5, 0.5, 1.0])
+    finer[:3, 3] = -2.0
+    doubled = REGIONS.repeat(2, 0).repeat(2, 1).repeat(2, 2)[::-1]
+    path = atlas(tmp_path, finer @ flip, doubled)
+    assert np.array_equal(with_templates(SPACE, path, site="B").templates(), maps)
+    # Of parcels: the part of each that has the label.
+    along = np.arange(len(LABELS))[:, None, None]
+    parcels = FeatureSpace.of_labels("atlas", np.where(LABELS > 0, along, 0), AFFINE)
+    parts = with_templates(parcels, path, site="B").templates()
+    assert np.allclose(parts, [[0, 0.75], [0, 0.75], [0.75, 0]])
+
+
+def test_an_atlas_that_does_not_fit_is_refused(tmp_path) -> None:
+    lost = REGIONS.copy()
+    lost[0, 0, 0] = 40
+    with pytest.raises(DataError) as refused:
+        with_templates(SPACE, atlas(tmp_path, values=lost), site="B")
+    assert "no voxel of the features has label 40; take a finer grid" in refused.value.detail
+    named = FeatureSpace.of_labels("mask", LABELS, AFFINE, "MNI152NLin2009cAsym")
+    path = atlas(tmp_path).rename(tmp_path / "tpl-MNIPediatricAsym_dseg.nii.gz")
+    with pytest.raises(DataError) as refused:
+        with_templates(named, path, site="B")
+    assert "an atlas of MNIPediatricAsym, but the features are of MNI152" in refused.value.detail
+    halves = nib.Nifti1Image(REGIONS / 2.0, AFFINE)
+    nib.save(halves, tmp_path / "halves.nii.gz")
+    with pytest.raises(DataError):
+        with_templates(SPACE, tmp_path / "halves.nii.gz", site="B")
+    assert templates.number_of_maps(tmp_path / "halves.nii.gz") == 0

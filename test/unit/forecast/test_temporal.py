@@ -150,7 +150,7 @@ def test_a_good_plan_is_a_yes_and_synthetic_and_real_data_are_told_apart() -> No
     assert got.g == pytest.approx(237.7, abs=0.1)
     assert got.smallest_epsilon == pytest.approx(0.973, abs=0.005)
     assert got.largest_n_components >= 20
-    assert got.text == "Yes: G is 238, and 20 components need 232."
+    assert got.text == "Yes: the effective size is 238, and 20 components need 232."
     told = (got.warnings, verdict(brains=True).warnings)
     on = [[[w for w in each if f"{kind} data" in w] for kind in ("synthetic", "real")]
           for each in told]  # fmt: skip
@@ -161,7 +161,9 @@ def test_a_good_plan_is_a_yes_and_synthetic_and_real_data_are_told_apart() -> No
 def test_between_the_thresholds_the_answer_depends_on_the_maps() -> None:
     got = verdict(n_subjects=500)
     assert (got.answer, got.usable) == ("perhaps", True)
-    assert got.text.startswith("Perhaps: G is 116, and 20 components need 232 to be sure, 68 at ")
+    assert got.text.startswith(
+        "Perhaps: the effective size is 116, and 20 components need 232 to be sure, 68"
+    )
     assert "on synthetic focal (sparse) maps 9 of 10 runs like this confirmed" in got.text
     assert "of smooth ones nothing is separated" in got.text
 
@@ -191,7 +193,9 @@ def test_a_chance_is_said_in_runs_of_ten_and_no_only_where_few_confirm_a_map() -
 def test_a_hopeless_plan_says_what_would_help_and_the_advice_works() -> None:
     got = verdict(n_subjects=290)
     assert (got.answer, got.usable) == ("no", False)
-    assert got.text.startswith("No: G is 67, and 20 components need 232 to be sure, 68 at least")
+    assert got.text.startswith(
+        "No: the effective size is 67, and 20 components need 232 to be sure, 68 at"
+    )
     assert verdict(n_subjects=got.smallest_n_subjects).answer == "yes"
     assert verdict(n_subjects=got.smallest_n_subjects - 1).answer == "perhaps"
     epsilon = float(got.text.split("epsilon: at least ")[1].split(";")[0])

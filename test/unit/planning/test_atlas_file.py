@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from cape.cli import main
+from cape.data.label_table import table_beside
 from cape.errors import ConfigError
-from cape.planning.atlas_file import adopting, table_beside
+from cape.planning.atlas_file import adopting
 from cape.planning.first_settings import InitOptions, propose
 
 AFFINE = nib.affines.from_matvec(np.diag([10.0, 10.0, 10.0]), [-100.0, -134.0, -72.0])

@@ -13,6 +13,6 @@ def test_a_text_beside_the_folders_of_sites_makes_no_site_of_them(tmp_path: Path
     (tmp_path / "local0" / "sub-1.1D").write_text("1 2\n3 4\n")
     for name in ("README.txt", "truth.npz"):
         (tmp_path / name).write_bytes(b"1 2\n")
-    assert list(sites_below(tmp_path)) == ["local0"]
+    assert list(sites_below(tmp_path).values()) == [tmp_path / "local0"]
     (tmp_path / "sub-1.1D").write_text("1 2\n3 4\n")
     assert not sites_below(tmp_path)

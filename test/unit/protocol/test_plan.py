@@ -22,6 +22,7 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Roster, RosterEntry
 from cape.protocol.plan import PlannedStage, make_plan, noise_shares_of, verify_plan
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 
 CONFIG = Config(epsilon=1.0, delta=1e-5)
 SIZES = {"local0": 5, "local1": 7, "local2": 4, "local3": 9}
@@ -376,7 +377,7 @@ def test_without_an_owners_word_r_and_d_follow_from_g(epsilon, d, R) -> None:
     given = {"epsilon": epsilon, "delta": 1e-5, "accept_low_quality": epsilon < 1}
     plan = budget_of({**given, "computation": "capegica"}, n_sites=4, n_subjects=256)
     assert (plan.n_basis, plan.n_components) == (d, R)
-    assert f"R follows from G {plan.verdict.g:.0f}" in plan.why_sizes
+    assert f"follows from the effective size, {plan.verdict.g:.0f}" in plan.why_sizes
     config = load("capegica").config.from_input(given)
     space = mask_space(config)
     # A site finds the same from the roster, and the clip of the release is that of R.
@@ -398,7 +399,7 @@ def test_an_owners_r_rules_and_people_and_parcels_bound_it() -> None:
         {**given, "computation": "capegica", "n_components": 9}, n_sites=4, n_subjects=256
     )
     assert (plan.n_components, plan.n_basis) == (9, 240)
-    assert "R is that of the settings" in plan.why_sizes
+    assert "components is that of the settings" in plan.why_sizes
 
     def r_of(n_features: int, n_subjects: int, **more: Any) -> int:
         config = load("capegica").config.from_input({**given, **more})
@@ -410,6 +411,11 @@ def test_an_owners_r_rules_and_people_and_parcels_bound_it() -> None:
     assert r_of(40, 256) == 12
     assert r_of(400, 256, n_basis=20) == 6
     assert r_of(400, 256, n_components=19) == 19
+    # No more are asked of a person than a run of many may have: people of an atlas of 18 regions
+    # were refused for a rank below 20, by settings that `cape init` had written.
+    for n_features in (2, 7, 18, 40):
+        largest = resolve(load("capegica").config.from_input(given)).most_components(n_features)
+        assert largest == r_of(n_features, 10**6, epsilon=1000.0)
     for name in ("capedjica", "capedualreg"):
         assert load(name).config.from_input(given).n_components == 20
     with pytest.raises(ConfigError, match="n_components=1"):

@@ -78,12 +78,12 @@ def test_noise_is_announced_once_before_a_run(tmp_path, monkeypatch, capsys) -> 
     with pytest.warns() as record:
         consortium.run(epsilon=1.0, settings={**NOISE, "n_components": 3}, seed=1)
     (said,) = _noise_said(list(record))
-    assert said.startswith("too few people for this budget: G is")
+    assert said.startswith("too few people for this budget: the effective size is")
     folder = _folder_of_sites(tmp_path / "study")
     with pytest.warns() as record:
         cape.simulate(folder, out=tmp_path / "out", epsilon=1.0, settings=MATRICES, seed=1)
     (said,) = _noise_said(list(record))
-    assert said.startswith("too few people for this budget: G is")
+    assert said.startswith("too few people for this budget: the effective size is")
     # `cape simulate` prints them on stderr, whatever Python's filters say.
     options = [f"--set={name}={value}" for name, value in MATRICES.items()]
     words = ["simulate", str(folder), "--out", str(tmp_path / "again"), "--quiet", *options]

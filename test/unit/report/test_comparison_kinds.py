@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import cape
-from cape.planning.atlas_file import maps_with_names
+from cape.data.templates import digest_with, maps_with_names
 from cape.report import Brought, add_maps
 from cape.report.comparison import COLUMN_TEXTS
 from support import comparison_example as example
@@ -117,7 +117,7 @@ NETWORKS = "IC1 (visual), IC2 (motor), IC3 (visual), IC4 (motor)"
 
 def with_maps(folder: Path, maps: Path) -> Path:
     path, labels = maps_with_names(maps)
-    return add_maps(folder, Brought(path=path, labels=labels))
+    return add_maps(folder, Brought(path=path, labels=labels), digest_with)
 
 
 def maps(folder: Path, n: int = 4) -> Path:

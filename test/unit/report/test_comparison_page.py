@@ -100,7 +100,7 @@ def test_a_pattern_has_its_test_its_matrix_and_its_files(tmp_path: Path) -> None
     text = page(tmp_path, pattern(0.9))
     title, _, rest = text.partition("What differs")
     assert "SZ and control differ along a pattern" in title
-    assert "number was tested: it is the claim of this page" in rest
+    assert "number was tested: this alone is the answer of this page" in rest
     assert "Weights of the pattern; colours say" in (tmp_path / "index.html").read_text()
     for name in ("effects.tsv", "pattern.tsv", "means.tsv", "sites.tsv", "matrix_*.tsv"):
         assert name in rest

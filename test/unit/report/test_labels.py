@@ -134,7 +134,7 @@ def test_what_is_not_above_chance_has_no_name_but_its_nearest_network(tmp_path):
     for row in nameless:
         assert row["nearest"] in NETWORKS
         assert row["nearest_set"] in ("seitzman_2018", "dosenbach_2010")
-        assert f'<td class="number">no name ({row["nearest"]})</td>' in page
+        assert f">no name ({row['nearest']})</td>" in page
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_the_users_own_templates_rename_the_components(result, tmp_path):
     rows = files.read_table(result / "components.tsv")
     assert (rows[0]["label"], rows[2]["label"]) == ("first", "third network")
     assert float(rows[2]["label_r"]) == pytest.approx(1.0)
-    assert '">first</td><td class="number">1.00</td>' in page
+    assert '">first</td><td data-name="r" class="number">1.00</td>' in page
     results = files.read_json(result / "results.json")
     assert results["labels"]["template"] == "mine"
     assert "Seitzman" not in page

@@ -167,7 +167,7 @@ def test_the_alternative_text_of_a_map_states_its_peak(folders):
 def test_the_files_beside_the_page_are_those_that_are_there(folders, kind):
     """Maps under the names of other runs were listed, and those that lay there were not."""
     page = (folders[kind] / "index.html").read_text()
-    table = page.partition("<caption>Files beside this page</caption>")[2].partition("</table>")[0]
+    table = page.partition("<caption>Files of this folder</caption>")[2].partition("</table>")[0]
     listed = re.findall(r'<th scope="row">(.+?)</th>', table)
     # Single maps stand in maps.tsv.
     there = (p.name for p in folders[kind].iterdir() if not p.name.endswith("_statmap.nii.gz"))
@@ -201,7 +201,7 @@ def test_without_the_extra_the_page_has_all_tables_and_no_pictures(folders):
     assert "<img" not in page
     assert "This page has no pictures, because the extra" in page
     for wanted in ("Guarantee by viewer", "Every release in order", "Every round", "All settings",
-                   "C01", "z there", "Status 3 of 3 confirmed"):  # fmt: skip
+                   "C01", "z at peak", "Status 3 of 3 confirmed"):  # fmt: skip
         assert wanted in page
 
 

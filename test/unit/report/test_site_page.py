@@ -310,7 +310,7 @@ def test_the_page_says_whom_the_site_met_first_and_what_hung_on_them(tmp_path):
     two = page("two", first_contacts=("B <i>", "C"), epsilon_if_invented=2.34567)
     assert "by keys that only the aggregator vouched for: B &lt;i&gt;, C." in two
     delta = f"{made.ledger.budget.delta:g}"
-    assert f"the epsilon of this site's people is 2.34567 at delta {delta}. Ask" in two
+    assert f"the epsilon of this site's people is 2.346 at delta {delta}. Ask" in two
     assert "If it invented them, the noise was smaller" in two
     one = page("one", first_contacts=("B",), epsilon_if_invented=None)
     assert "vouched for: B. Ask there, not through the aggregator" in one
@@ -389,8 +389,7 @@ def test_spectra_are_summed_up_by_range_and_by_their_bands():
 
 def test_the_page_tells_scans_and_spectra_of_its_subjects(private):
     page = (private / "index.html").read_text()
-    assert "coverage 0.98 in all" in page
-    assert "tSNR 40 to 42, median 41, worst sub-01" in page
+    assert "Scans of 3 subjects: tSNR 40 to 42, median 41, worst sub-01" in page
     assert "Spectra, medians over subjects" in page
     rows = files.read_table(private / "spectra_summary.tsv")
     assert {row["measure"] for row in rows} == {"dynamic_range_db", "low_to_high"}

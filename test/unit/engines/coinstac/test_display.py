@@ -81,6 +81,13 @@ def test_the_command_turns_forms_into_settings_and_back(tmp_path: Path, capsys) 
     assert back == {n: entry for n, entry in first.items() if n not in ("data", "policy")}
     assert main(["settings", str(target), "--json"]) == 0
     assert json.loads(json.loads(capsys.readouterr().out)["text"]) == back
+    # The table of another computation is for that one, as in all commands; it was "unknown".
+    with target.open("a") as stream:
+        stream.write("[capemean]\nn_bins = 7\n")
+    assert main(["settings", str(target)]) == 0
+    assert json.loads(capsys.readouterr().out) == back
+    assert main(["settings", str(target), "--set", "tr=2"]) == 0
+    assert json.loads(capsys.readouterr().out) == back | {"tr": {"value": 2.0}}
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,14 @@ import importlib.util
 import json
 import math
 
+import nibabel as nib
+import numpy as np
 import pytest
 
 from cape.cli import main
 from cape.computations import configured
 from cape.engines.flare import site_file
-from cape.engines.flare.job import JobPlan, read_job, write_job
+from cape.engines.flare.job import JobPlan, maps_in, read_job, write_job
 from cape.engines.flare.site_file import AggregatorFile, SiteFile
 from cape.errors import ConfigError
 from cape.planning.judge import judge
@@ -50,6 +52,30 @@ def test_a_job_is_three_json_files_that_name_classes_and_hold_the_settings(tmp_p
     assert files["meta.json"]["min_clients"] == 150
     paths = set(site_file.SITE_CLASSES) | set(site_file.SERVER_CLASSES)
     assert {path for path in _paths(list(files.values()))} == paths
+
+
+def test_a_job_of_a_comparison_carries_the_public_maps_and_their_names(tmp_path, capsys):
+    """The page of FLARE's consortium had no pictures, nor did the owner's settings the names."""
+    labels = np.arange(8, dtype=np.int16).reshape(2, 2, 2)
+    nib.save(nib.Nifti1Image(labels, np.eye(4)), tmp_path / "mine.nii.gz")
+    (tmp_path / "mine.txt").write_text("".join(f"{n} Region{n}\n" for n in range(1, 8)))
+    given = {"epsilon": 8.0, "delta": 1e-5, "n_sites": 4, "outcomes": "fnc",
+             "variables": "dx control/SZ", "formula": "dx", "accept_low_quality": True}  # fmt: skip
+    (tmp_path / "settings.toml").write_text(toml_text(given | {"computation": "capecontrast"}))
+    words = ["flare", "job", "--subjects", "400", "--settings", str(tmp_path / "settings.toml")]
+    words += ["--maps", str(tmp_path / "mine.nii.gz")]
+    assert main([*words, str(tmp_path / "job")]) == 0
+    config_folder = tmp_path / "job" / "app" / "config"
+    assert (config_folder / "public_maps.txt").read_text().startswith("1 Region1")
+    assert maps_in(config_folder).read_bytes() == (tmp_path / "mine.nii.gz").read_bytes()
+    found = read_job(tmp_path / "job")
+    assert found.settings["networks"].startswith("Region1, Region2")
+    # A run that goes on shows them too.
+    assert main(["flare", "job", "--resume", str(tmp_path / "job"), str(tmp_path / "again")]) == 0
+    assert contents(tmp_path / "again") == contents(tmp_path / "job")
+    assert maps_in(tmp_path / "job") is None
+    assert main([*words[:4], str(tmp_path / "no"), *words[-2:], "--set", "epsilon=8"]) == 2
+    assert "regresses on no maps" in capsys.readouterr().err
 
 
 def _paths(node):
