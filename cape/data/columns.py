@@ -218,9 +218,11 @@ def _of_numbers(seen: SeenColumn, words: OwnWords, cells: int) -> Fault:
     texts = list(seen.others.values())
     if 2 * len(texts) > cells:
         shown = ", ".join(f"'{text[:20]}'" for text in texts[:SHOWN])
-        why = "decimal commas?" if 2 * sum(map(is_comma, texts)) > len(texts) else "no numbers"
+        is_commas = 2 * sum(map(is_comma, texts)) > len(texts)
+        why = "decimal commas?" if is_commas else "no numbers"
         what = f"{len(texts)} of {cells} cannot be read, such as {shown}: {why}"
-        return Fault(what, "write numbers alone, with a decimal point")
+        line = f"write {commas_of(seen.name, words)}, or numbers" if is_commas else "write numbers"
+        return Fault(what, f"{line} alone, with a decimal point")
     known = seen.values[~np.isnan(seen.values)]
     middle, away = float(np.median(known)), int(seen.outside.sum())
     far = "far " if seen.is_outcome else ""
@@ -236,6 +238,12 @@ def _of_numbers(seen: SeenColumn, words: OwnWords, cells: int) -> Fault:
     by = times * words.times(seen.name)
     remedy = f"write variables.{toml_key(seen.name)}.times = {by:.10g}"
     return Fault(f"{what}: {unit}?", f"{remedy}, which brings {inside(times)} inside")
+
+
+def commas_of(name: str, words: OwnWords) -> str:
+    """Return the line that states a column of decimal commas."""
+    line = f"decimal_commas = {toml_value([*words.decimal_commas, name])}"
+    return f"{line} (one list of all such columns)"
 
 
 def is_comma(text: str) -> bool:

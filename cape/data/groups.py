@@ -282,21 +282,22 @@ class OurWords:
     """The cells of a column in the words and the unit of the owner."""
 
     def __init__(self, variable: Variable, words: OwnWords) -> None:
-        self._variable, self._times = variable, words.times(variable.name)
+        self._variable, self._read = variable, words.reader(variable.name)
         self._levels = {} if variable.is_range else levels_here(variable, words)
         self._plain = {plain(level) for level in variable.levels}
 
     def of(self, cell: str) -> str:
         if self._variable.is_range:
-            value = parse_number(cell) * self._times
-            return cell if self._times == 1.0 or not math.isfinite(value) else repr(value)
+            value = self._read(cell)
+            is_same = not math.isfinite(value) or value == parse_number(cell)
+            return cell if is_same else repr(value)
         level = self._levels.get(plain(cell))
         # A word that the site has given to another level is none of its own.
         return level or (f"'{cell}'" if plain(cell) in self._plain else cell)
 
     def is_value(self, cell: str) -> bool:
         if self._variable.is_range:
-            return math.isfinite(parse_number(cell))
+            return math.isfinite(self._read(cell))
         return plain(cell) in self._levels
 
 
@@ -367,14 +368,14 @@ def _numbers(
     values = {session: np.full(shape, np.nan) for session in sessions}
     clash = {session: np.zeros(shape, dtype=bool) for session in sessions}
     names = [question.outcomes[k].name for k in others]
-    places, times = table.places(names), list(map(table.words.times, names))
+    places, readers = table.places(names), list(map(table.words.reader, names))
     for m, session, row, _ in table.rows(question):
         if session not in values:
             continue
         new = np.full(shape[1], np.nan)
-        for k, place, by in zip(others, places, times, strict=True):
+        for k, place, read in zip(others, places, readers, strict=True):
             cell = _readable(row, place)
-            new[k] = parse_number(cell) * by
+            new[k] = read(cell)
             if math.isnan(new[k]) and cell.lower() not in MISSING_CELLS:
                 others[k][m] = cell
         old = values[session][m]

@@ -106,7 +106,7 @@ def columns_of(lists: Mapping[str, PeopleList]) -> tuple[tuple[FoundColumn, ...]
         right = {site for site, own in words.items() if own.takes_as_it_is(name)}
         judged = {site: own for site, own in by_site.items() if site not in right}
         judged = {} if name.lower() in _SITES else judged
-        faults = unlike(name, judged)
+        faults = unlike(name, judged, words)
         alike = {site: own for site, own in by_site.items() if site not in faults}
         found.append(_column(name, next(iter(where[key].values())), alike, lacking))
         levels = _levels(found[-1])
@@ -155,7 +155,7 @@ def _column(
     elif len(kinds) == 1:
         why = "all have one value"
     elif kind == COMMAS:
-        why = "decimal commas: write numbers with a decimal point"
+        why = "decimal commas: write numbers with a decimal point, or state decimal_commas"
     elif kind == DATES:
         why = "dates"
     elif len(each) > 1 and all(len(set(map(plain, own))) == 1 for own in each):

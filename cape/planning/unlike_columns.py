@@ -15,6 +15,7 @@ import numpy as np
 from cape.data.columns import (
     SHOWN,
     Fault,
+    commas_of,
     fault_of_levels,
     is_comma,
     is_reference,
@@ -67,7 +68,9 @@ def in_order(levels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(levels, key=lambda level: (not is_reference(level), natural_key(level))))
 
 
-def unlike(name: str, cells: Mapping[str, Sequence[str]]) -> dict[str, Fault]:
+def unlike(
+    name: str, cells: Mapping[str, Sequence[str]], words: Mapping[str, OwnWords]
+) -> dict[str, Fault]:
     """Return which sites write a column otherwise than the others do, and what mends it."""
     known = {site: own for site, every in cells.items() if (own := known_cells(every))}
     kinds = {site: kind_of_cells(own) for site, own in known.items()}
@@ -81,7 +84,8 @@ def unlike(name: str, cells: Mapping[str, Sequence[str]]) -> dict[str, Fault]:
         if kind != most:
             shown = ", ".join(f"'{cell[:20]}'" for cell in known[site][:SHOWN])
             remedy = f"write {most} as at the other sites"
-            remedy += ", with a decimal point" if kind == COMMAS else ""
+            if kind == COMMAS:
+                remedy = f"write {commas_of(name, words[site])}, or a decimal point"
             found[site] = Fault(f"{kind}, such as {shown}; {most} elsewhere", remedy)
     return found
 

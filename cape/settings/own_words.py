@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Self
 
 from cape.errors import FoundError
 from cape.frozen import dataclass
+from cape.settings.question import parse_number
 
 POLICY_FILE: Final = "site-policy.toml"
 # Keys of the site's file that a run takes from there alone
 OWN_WORDS: Final = (
     "layout", "tables", "lacks", "same_people", "different_people", "not_exclusions",
-    "variables", "levels", "as_it_is",
+    "variables", "levels", "as_it_is", "decimal_commas",
 )  # fmt: skip
 
 
@@ -41,6 +42,7 @@ class OwnWords:
     variables: tuple[tuple[str, str, float], ...] = ()
     levels: tuple[tuple[str, str, str], ...] = ()
     as_it_is: tuple[str, ...] = ()  # columns that are right though most of their cells look wrong
+    decimal_commas: tuple[str, ...] = ()  # columns of numbers such as 41,3
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, object]) -> Self:
@@ -50,7 +52,7 @@ class OwnWords:
             raise FoundError('layout is one text, such as "{subject}/rest.nii.gz"')
         texts = {
             name: _texts(name, given.get(name, []))
-            for name in ("tables", "lacks", "not_exclusions", "as_it_is")
+            for name in ("tables", "lacks", "not_exclusions", "as_it_is", "decimal_commas")
         }
         groups = {
             name: tuple(_texts(name, group) for group in _list(name, given.get(name, [])))
@@ -74,14 +76,30 @@ class OwnWords:
         """Return what the numbers of a column are multiplied by."""
         return next((by for one, _, by in self.variables if folded(one) == folded(name)), 1.0)
 
+    def reader(self, name: str) -> Callable[[str], float]:
+        """Return what reads a cell of a column in the owner's unit; NaN: it is no number.
+
+        With decimal commas a point is no decimal sign: 1.234 may be a thousand.
+        """
+        by, commas = self.times(name), self._names(self.decimal_commas, name)
+
+        def read(cell: str) -> float:
+            text = cell.replace(".", "?").replace(",", ".") if commas else cell
+            return parse_number(text) * by
+
+        return read
+
     def level_words(self, name: str) -> dict[str, str]:
         """Return how the site's tables write levels of a column: level -> word."""
         return {level: word for one, level, word in self.levels if folded(one) == folded(name)}
 
     def takes_as_it_is(self, name: str) -> bool:
         """Tell whether the site states that a column of the owner is right."""
-        said = set(map(folded, self.as_it_is))
-        return bool(said & {folded(name), folded(self.column(name))})
+        return self._names(self.as_it_is, name)
+
+    def _names(self, columns: tuple[str, ...], name: str) -> bool:
+        """Tell whether columns have that of the owner, by either of its names."""
+        return bool(set(map(folded, columns)) & {folded(name), folded(self.column(name))})
 
     @property
     def other_columns(self) -> frozenset[str]:

@@ -102,6 +102,7 @@ class SitePolicy:
     variables: tuple[tuple[str, str, float], ...] = ()
     levels: tuple[tuple[str, str, str], ...] = ()
     as_it_is: tuple[str, ...] = ()
+    decimal_commas: tuple[str, ...] = ()
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, object]) -> SitePolicy:

@@ -6,6 +6,7 @@ levels, and the decimal commas of one site of three a column that nobody was tol
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from cape import cli
 from cape.data.people import PeopleList
 from cape.planning.first_question import columns_of
 from cape.planning.first_settings import InitOptions, propose
+from cape.settings.own_words import OwnWords
 
 N = 20
 Cells = dict[str, list[str]]
@@ -85,7 +87,7 @@ def test_what_init_tells_of_a_site_validate_tells_and_one_line_mends(
     validated = capsys.readouterr().out
     assert ("CAPE-E139" in validated) is not warned
     keys = rf"(?:levels|variables)\.{name}(?:\.\w+)? = [^,;\s]+"
-    mends = re.findall(rf"{keys}|as_it_is = \[[^]]*\]", line)
+    mends = re.findall(rf"{keys}|(?:as_it_is|decimal_commas) = \[[^]]*\]", line)
     assert mends[-1] == f'as_it_is = ["{name}"]'
     assert all(mend in validated for mend in mends[:-1])
     if len(mends) > 1 and fault != "no value":  # whose column has a name that only the site knows
@@ -112,6 +114,17 @@ def test_mappings_are_exact(tmp_path: Path) -> None:
     (study / "c" / "site-policy.toml").write_text(policy + "variables.age.times = 0.0833333333\n")
     assert not told_by_init(study)
     assert "sex F/M" in tomllib.loads(propose(InitOptions(folder=study)).text)["variables"]
+
+
+@pytest.mark.parametrize("name", ["age", "Alter"])
+def test_decimal_commas_are_read_where_the_site_states_them(name: str) -> None:
+    words = OwnWords(decimal_commas=(name,), variables=(("age", "Alter", 2.0),))
+    read = words.reader("age")
+    assert [read(cell) for cell in ("41,3", " -0,5", "41")] == [82.6, -1.0, 82.0]
+    # A point may stand for thousands.
+    assert all(math.isnan(read(cell)) for cell in ("1.234", "1.234,5", "4,1,3", ",", "1,5 kg"))
+    assert words.reader("icv")("1500.5") == 1500.5
+    assert math.isnan(words.reader("icv")("1500,5"))
 
 
 @pytest.mark.parametrize(("here", "there"), [

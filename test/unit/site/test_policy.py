@@ -98,6 +98,7 @@ def test_every_setting_is_read_from_a_file() -> None:
         "layout": "{subject}/rest.nii", "not_exclusions": ["qc", "use"],
         "tables": ["volumes.tsv"], "same_people": [["1", "01"]], "different_people": [["a", "A"]],
         "lacks": ["amygdala"], "min_group": 8, "as_it_is": ["sex"],
+        "decimal_commas": ["age"],
         "variables": {"icv": {"column": "eTIV", "times": 0.001}, "age": {"column": "Alter"}},
         "levels": {"dx": {"SZ": "schizophrenia", "control": 0}},
         "public_counts": ["dx"], "public_maps": ["0a1b"],
