@@ -39,7 +39,7 @@ from support.simulation import simulate
 SITES, N, T = ("a", "b", "c"), 5, 30
 NAMES = [f"region{i:02d}" for i in range(12)]
 LARGE = {"epsilon": 300.0, "delta": 1e-5, "n_components": 3, "n_sites": 3, "site_names": "a,b,c",
-         "min_timepoints": 20, "accept_low_quality": True}  # fmt: skip
+         "min_timepoints": 20}  # fmt: skip
 IMAGES = LARGE | {"computation": "capegica", "mask": "MNI152-10mm", "tr": 2.0}
 SERIES = LARGE | {"computation": "capedjica", "feature_space": "matrix", "n_features": 12,
                   "columns": ",".join(NAMES), "orientation": "time_by_feature", "n_rounds": 2,
