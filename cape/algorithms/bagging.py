@@ -67,6 +67,7 @@ def bagged(
     J: Array | None,
     keep_odd: bool = False,
     n_subjects: int = 0,
+    score: SpatialScore = BAG_SCORE,
 ) -> Bag:
     """Return the maps of a released mean F (d, d); `noise_std` is that of an entry of its svec.
 
@@ -81,7 +82,7 @@ def bagged(
             return mean
         return mirrored_where_noisy(mean, J, std) if keep_odd else mirrored(mean, J)
 
-    first, all_converged = _rotated(even(F, noise_std), B, n_components)
+    first, all_converged = _rotated(even(F, noise_std), B, n_components, score)
     if noise_std == 0.0 and n_subjects == 0:
         return Bag(C=first, stability=np.ones(first.shape[1]), converged=all_converged)
     root = None if noise_std > 0.0 else sampling_root(F, n_subjects)
@@ -90,7 +91,7 @@ def bagged(
         rng = np.random.default_rng([_SEED, b])  # public: no data, no secret
         Z = smat(rng.standard_normal(d * (d + 1) // 2))
         again = F + (noise_std * Z if root is None else root @ Z @ root)
-        C, converged = _rotated(even(again, math.sqrt(2.0) * noise_std), B, n_components)
+        C, converged = _rotated(even(again, math.sqrt(2.0) * noise_std), B, n_components, score)
         draws.append(C)
         all_converged &= converged
     C, others = first, [_unit_maps(B, C) for C in draws]
@@ -120,7 +121,7 @@ def split_half_of(F: Array, basis: Basis | None, C: Array, *, n_subjects: int) -
     def half(number: int) -> Array:
         rng = np.random.default_rng([_SEED, REDRAWS + number])
         Z = smat(rng.standard_normal(d * (d + 1) // 2))
-        found = _unit_maps(B, _rotated(F + root @ Z @ root, B, C.shape[1])[0])
+        found = _unit_maps(B, _rotated(F + root @ Z @ root, B, C.shape[1], BAG_SCORE)[0])
         return found[:, _partners(maps, found)[0]]
 
     pairs = [(half(2 * k), half(2 * k + 1)) for k in range(HALVINGS)]
@@ -136,10 +137,10 @@ def sampled_rows(basis: Basis | None, d: int) -> Array:
     return basis[every] if isinstance(basis, np.ndarray) else basis.rows(every)
 
 
-def _rotated(F: Array, B: Array, n_components: int) -> tuple[Array, bool]:
+def _rotated(F: Array, B: Array, n_components: int, score: SpatialScore) -> tuple[Array, bool]:
     """Return coefficients (d, k) of the maps of one mean, and whether their rotation converged."""
     V = leading(F, n_components)
-    rotation = spatial_ica(B @ V, score=BAG_SCORE)
+    rotation = spatial_ica(B @ V, score=score)
     return V @ rotation.mixing, rotation.converged
 
 

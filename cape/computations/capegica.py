@@ -19,7 +19,7 @@ import numpy as np
 from cape.algorithms.component_order import apply_order
 from cape.algorithms.left_right import LeftRight, left_right
 from cape.algorithms.linalg import smat
-from cape.algorithms.spatial import SpatialComponents, SpatialIca, sparseness
+from cape.algorithms.spatial import SpatialComponents, SpatialIca, fitting_score, sparseness
 from cape.computations.ica.model import FinalState
 from cape.computations.ica.outcome import ica_report
 from cape.computations.ica.plan import IcaPlanner
@@ -83,6 +83,7 @@ def _sized(config: CapeGicaConfig, model: GicaModel) -> CapeGicaConfig:
 def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
     # Only the aggregator rotates, because FastICA on another host could stop at another step.
     # Hence the imports here.
+    from cape.algorithms.bagging import BAG_SCORE
     from cape.algorithms.claims import cohort
     from cape.computations.ica.mirror import mirror_of, null_of
     from cape.computations.ica.recipe import rotated
@@ -110,6 +111,7 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
             n_components=rank or 1,
         )
         q = cohort(F, test, noise_std=noise_std, n_subjects=roster.n_subjects, rank=R)
+    columns = B is None and roster.space.kind == "matrix"
     maps = rotated(
         F,
         B,
@@ -122,6 +124,8 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
         symmetry=config.symmetry,
         voxels=roster.space.kind == "mask",
         n_subjects=roster.n_subjects,
+        # Maps of columns may have both signs; all else was measured with skewness.
+        score=fitting_score(state.subspace.V) if columns and not config.private else BAG_SCORE,
     )
     return replace(
         state,

@@ -30,6 +30,7 @@ from cape.errors import CapeError
 from cape.planning.validate import validate
 from cape.report.files import read_json
 from cape.settings.documents import toml_text
+from cape.simulation.run_loop import read_setup
 from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy
 from support import defects
@@ -260,10 +261,13 @@ def test_every_road_says_how_many_people_count_and_by_which_rules(
     told((out / "consortium" / "index.html").read_text())
     counted = read_json(out / "consortium" / "results.json")["counted"]
     assert (counted["listed"], counted["counted"], len(counted["why"])) == (listed, n, len(rules))
+    told((out / "consortium" / "methods.md").read_text(), of=[])
+    said = read_setup(out).notices
     for k, site in enumerate(SITES):
         own = (out / site / "private" / "index.html").read_text()
         told(own, f"{N - 2} of {N} people count (", reasons[2 * k : 2 * k + 2])
         notice = (out / site / "site-notice.txt").read_text()
+        assert said[site][0] in notice
         told(notice, f"Site {site}: {N - 2} of {N} people count (", reasons[2 * k : 2 * k + 2])
         for code in list(rules)[2 * k : 2 * k + 2]:
             assert f"CAPE-W1{code.number:02d} {code.problem}" in notice

@@ -13,13 +13,14 @@ import tomllib
 
 import numpy as np
 
-from cape.algorithms.bagging import bagged, sampled_rows, split_half_of
+from cape.algorithms.bagging import BAG_SCORE, bagged, sampled_rows, split_half_of
 from cape.algorithms.claims import MOST_PEOPLE, Calibrated, Claims, SplitHalf, claims_of, cohort
 from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.estimators import Array
 from cape.algorithms.left_right import CLEAR_Z, LeftRight, Mirror, left_right
 from cape.algorithms.linalg import smat
 from cape.algorithms.pca import FreeSet
+from cape.algorithms.spatial import SpatialScore
 from cape.computations.ica.mirror import mirror_of, null_of
 from cape.computations.ica.model import IcaModel
 from cape.computations.ica.settings import LeftRightConfig, SpatialConfig
@@ -70,6 +71,7 @@ def rotated(
     symmetry: str,
     voxels: bool,
     n_subjects: int,
+    score: SpatialScore = BAG_SCORE,
 ) -> Rotated:
     """Apply the recipe to a released mean F (d, d): mirror, bagged maps, claims.
 
@@ -88,6 +90,7 @@ def rotated(
         n_subjects=n_subjects,
         J=J,
         keep_odd=symmetry == "auto" and g >= MIN_ODD_G,
+        score=score,
     )
     maps = np.asarray(bag.C if B is None else B @ bag.C)
     order = arrange(maps, bag.stability)

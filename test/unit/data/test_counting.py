@@ -17,8 +17,6 @@ from cape.counting import CountedPeople, counted_together
 from cape.data.issues import LEAST_OF_A_SITE, Findings, IssueCode
 from cape.errors import DataError, SubjectsWarning
 from cape.report import files
-from cape.simulation.run_loop import read_setup
-from support.simulation import simulate
 
 OF_PEOPLE = [code for code in IssueCode if code.severity == "X"]
 SETTINGS = {"n_components": 2, "n_rounds": 2, "n_looks": 1, "min_timepoints": 40, "n_basis": 0}
@@ -120,35 +118,6 @@ def test_a_site_most_of_whose_people_fail_stops_and_names_the_setting() -> None:
     assert stopped.value.code == "CAPE-E100"
     assert "min_timepoints = 40" in stopped.value.detail
     assert "lower n_components or min_timepoints" in stopped.value.detail
-
-
-def folder_of(place: Path, short: int) -> Path:
-    for site, each in sites(short).items():
-        (place / site).mkdir(parents=True)
-        for m, X in enumerate(each):
-            np.save(place / site / f"sub-{m:02d}.npy", X.T)
-    text = "computation = 'capedjica'\nfeature_space = 'matrix'\nn_features = 12\nn_sites = 3\n"
-    text += "site_names = 'a,b,c'\nepsilon = 100.0\ndelta = 1e-5\n"
-    text += "orientation = 'feature_by_time'\n"
-    text += "".join(f"{name} = {value}\n" for name, value in SETTINGS.items() if value)
-    (place / "settings.toml").write_text(text)
-    return place
-
-
-@pytest.mark.parametrize("through", ["memory", "wire"])
-def test_a_simulation_says_it_before_and_after(tmp_path: Path, through: str) -> None:
-    place = folder_of(tmp_path / "sites", 4)
-    with pytest.warns(SubjectsWarning) as told:
-        simulate(place, out=tmp_path / "out", through=through, seed=3)
-    # The user is the site: who counts, and a line for each finding, not for each file
-    said = read_setup(tmp_path / "out").notices
-    assert said["a"][0].startswith("Site a: 6 of 10 people count (4: ")
-    assert said["a"][1].startswith("Site a: CAPE-W129 A subject has too few time points. 4 times: ")
-    (warned,) = (str(one.message) for one in told if one.category is SubjectsWarning)
-    assert warned.splitlines() == [*said["a"]]
-    assert set(said) == {"a"}
-    methods = (tmp_path / "out" / "consortium" / "methods.md").read_text()
-    assert "26 of 30 people count" in methods
 
 
 def test_sites_are_added_up_by_rule() -> None:
