@@ -54,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with logged(log, words):
             return _run(words, verbose=verbose)
     except OSError as err:  # only the log file's; `_run` reports all others
-        fail(f"--log-file: {_of_system(err).detail}", "", as_json="--json" in words)
+        from cape.site.files import why_and_where
+
+        fail(f"--log-file: {why_and_where(err)}", "", as_json="--json" in words)
         return 2
 
 
@@ -105,9 +107,9 @@ def _run(words: list[str], *, verbose: bool) -> int:
 
 def _of_system(err: OSError) -> CapeError:
     """Return an error of the operating system with a code; its detail names the file."""
-    from cape.site.files import why, why_and_where
+    from cape.site.files import where, why
 
-    return CapeError("E021", why=why(err), detail=why_and_where(err))
+    return CapeError("E021", why=why(err), detail=where(err))
 
 
 def _typed(err: BaseException, words: Sequence[str]) -> str:

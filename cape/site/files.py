@@ -64,10 +64,15 @@ def why(err: OSError) -> str:
     return WHY.get(err.errno or 0, err.strerror or str(err))
 
 
+def where(err: OSError) -> str:
+    """Return the path of an error, of a copy that of the new file; empty if it has none."""
+    place = err.filename2 or err.filename
+    return os.fsdecode(place) if isinstance(place, str | bytes | os.PathLike) else ""
+
+
 def why_and_where(err: OSError) -> str:
     """As `why`, with the path: for people of this computer."""
-    place = err.filename if isinstance(err.filename, str | bytes | os.PathLike) else ""
-    return f"{why(err)} ({os.fsdecode(place)})" if place else why(err)
+    return f"{why(err)} ({where(err)})" if where(err) else why(err)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -85,7 +85,8 @@ def lie(value: Any, pool: list[Any], rng: np.random.Generator) -> Any:
         except ValueError:  # an earlier lie
             return value
         words = np.frombuffer(raw, dtype="<f8") if len(raw) % 8 == 0 else np.zeros(0)
-        told = [words * 0, words * 1e6, words[::-1]][rng.integers(3)]
+        with np.errstate(over="ignore"):
+            told = [words * 0, words * 1e6, words[::-1]][rng.integers(3)]
         return {**value, "base64": base64.b64encode(told.tobytes()).decode()}
     same = [item for item in pool if type(item) is type(value)]
     return copy.deepcopy(same[rng.integers(len(same))]) if same else value
@@ -204,6 +205,7 @@ def test_nothing_but_declared_fields_leaves_whatever_an_aggregator_says(
             run.exchange()
             words += check_declared(run, run.sent[-1][VICTIM])
     assert n_told >= DOCUMENTS[length]
-    bits = np.unpackbits(np.concatenate(words).view(np.uint8))
+    # The victim forgets what it answered: one answer, given again, is no other bits.
+    bits = np.unpackbits(np.unique(np.concatenate(words)).view(np.uint8))
     assert abs(bits.mean() - 0.5) < 3 / np.sqrt(bits.size)
     say(f"{n_told} documents, {n_answered} answered")

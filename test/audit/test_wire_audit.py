@@ -163,6 +163,10 @@ def shown(hits: list) -> str:
 def check_canaries(transcript, data: list) -> tuple[scanner.Report, scanner.Report]:
     """Nothing of data leaves; nothing hidden lies anywhere, not even in a site's own files."""
     secrets = transcript.secrets
+    if simulated(transcript.computation):
+        # It shows sums of single sites by design; names, data and keys stay.
+        secrets.numbers = []
+        secrets.hidden = [c for c in secrets.hidden if c.name.startswith(("key", "entropy"))]
     leaves = look(transcript.documents, [*data, *secrets.numbers, *secrets.hidden])
     assert leaves.hits == [], shown(leaves.hits)
     stays = look(transcript.kept, secrets.hidden)
@@ -172,9 +176,6 @@ def check_canaries(transcript, data: list) -> tuple[scanner.Report, scanner.Repo
 
 def check_run(name: str, transcript, data: list, way: str) -> None:
     """Apply every check of one transcript; prints what was scanned."""
-    if simulated(name):  # it shows sums of single sites by design; names, data and keys stay
-        transcript.secrets.numbers, secrets = [], transcript.secrets
-        secrets.hidden = [c for c in secrets.hidden if c.name.startswith(("key", "entropy"))]
     leaves, stays = check_canaries(transcript, data)
     say(
         f"{name} {way}: {leaves.documents + stays.documents} documents, "
@@ -265,7 +266,10 @@ def check_failing(folder: Path, name: str, through: str) -> typing.Any:
 
     data = recorder.write_data(folder / "data", computation=name)
     canaries = recorder.data_canaries(data)
-    transcript = recorder.record(folder, name, through=through, data=data, disturb=disturb)
+    seed = 5 if simulated(name) else -1
+    transcript = recorder.record(
+        folder, name, through=through, data=data, disturb=disturb, seed=seed
+    )
     assert transcript.failed.startswith("CAPE-E")
     assert len(calls) >= 14
     check_canaries(transcript, canaries)

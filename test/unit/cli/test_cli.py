@@ -147,7 +147,7 @@ def test_every_error_of_the_system_is_told_in_words_with_its_file(
         assert run(tmp_path) == 1
         told = capsys.readouterr().err
         assert f"CAPE-E021 the system refuses a file: {words}." in told
-        assert f"{words} ({tmp_path / 'ledger.jsonl'})" in told
+        assert f"{tmp_path / 'ledger.jsonl'}\n" in told
         assert "Errno" not in told
 
 
