@@ -273,7 +273,7 @@ def answer_of(f: Facts) -> TermAnswer:
     own = own - loss
     parts = replace(parts, shape=parts.shape + shape)
     se = np.sqrt(np.einsum("kii->ik", parts.total))
-    misfit = float(np.max(flag * np.abs(loss) / se))
+    misfit = float(np.max(flag * np.sqrt(np.mean((loss / se) ** 2, axis=0))))
     estimate, tau, df = own + _group_effects(f), 0.0, np.full(K, math.inf)
     if public.random:
         tau, sites, df = _between(f, D, found, parts, sd)

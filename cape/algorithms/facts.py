@@ -103,8 +103,7 @@ class Facts(Adjusted):
         return mean, variance + (MODEL * mean) ** 2
 
     def _unlike_at(self, c: float) -> float:
-        mean, variance = self.unlike(c)
-        return math.sqrt(float((mean**2 + variance).mean()))
+        return math.sqrt(float((self.unlike(c)[0] ** 2).mean()))
 
     @cached_property
     def group_centres(self) -> Array:

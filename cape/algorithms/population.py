@@ -162,18 +162,16 @@ def octaves(shares: Array, noise: float) -> Array:
     """
     log = np.array([_of_octaves(one, noise, 1) for one in shares])
     apart = (GRID[:, None] - GRID) ** 2
-    prior = np.logaddexp.reduce(
-        [math.log(share / sd) - apart / (2 * sd**2) for share, sd in NEAR_OTHERS]
-    )
-    # One outcome at a time, as memory would grow with K: its octave, that of all
-    each = np.array([np.logaddexp.reduce(one[:, None] + prior) for one in log])
+    prior = sum(share / sd * np.exp(-apart / (2 * sd**2)) for share, sd in NEAR_OTHERS)
+
+    def summed(log: Array) -> Array:
+        """Return the log of the sum over the other octave."""
+        most = log.max(axis=1, keepdims=True)
+        return np.asarray(most + np.log(np.exp(log - most) @ prior))
+
+    each = summed(log)  # by the octave of all
     rest = each.sum(axis=0) - each - GRID**2 / 8
-    return np.array(
-        [
-            _near_mode(one + np.logaddexp.reduce(prior + others, axis=1))
-            for one, others in zip(log, rest, strict=True)
-        ]
-    )
+    return np.array([_near_mode(one) for one in log + summed(rest)])
 
 
 def _of_octaves(shares: Array, noise: float, nu: int) -> Array:

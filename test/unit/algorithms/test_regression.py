@@ -277,6 +277,37 @@ def test_tails_of_an_outcome_are_found(size: float) -> None:
     assert (wide > population.radius(0.02, 0.02, 1)) == (size > 0.0)
 
 
+@pytest.mark.parametrize("K", [1, 6])
+@pytest.mark.parametrize("size", [0.3, 0.5, 0.8])
+def test_curves_say_what_a_cut_takes_of_skewed_groups(K: int, size: float) -> None:
+    """Within two fifths, of groups whose spreads differ by e^.4; and rather too much."""
+    z = population.normals(40000, 6, seed=5)
+    z = z[:, :1] if K == 1 else math.sqrt(0.5) * z[:, :1] + math.sqrt(0.5) * z
+    v = np.expm1(size * z) - np.mean(np.expm1(size * z))
+    v = v / (np.median(np.abs(np.diff(v, axis=0))) / (0.6745 * math.sqrt(2)))
+    norm = np.sqrt((v**2).mean(axis=1))
+    said = (v / norm[:, None] * population.asymmetry(norm, K)[:, None]).mean(axis=0)
+    skewness = float(np.linalg.norm(said)) / math.sqrt(K)
+    there = [population.outside(math.exp(x) * norm, K).mean() for x in (0.2, -0.2)]
+    spread = (there[0] - there[1]) / population.OUTSIDE[K > 1]
+    assert spread == pytest.approx(0.4, rel=0.3)
+    for c in (1.75, 2.5):
+        lost = [
+            (math.exp(x) * v * np.maximum(1 - c / (math.exp(x) * norm), 0.0)[:, None]).mean()
+            for x in (0.2, -0.2)
+        ]
+        curve, careful = (
+            spread * skewness * population.skewed_loss(c, K, skewness / factor)
+            for factor in (population.HEAVIER, 1.0)
+        )
+        assert curve == pytest.approx(lost[0] - lost[1], rel=0.4)
+        assert careful > lost[0] - lost[1]
+    shifted = v + 0.1
+    norm = np.sqrt((shifted**2).mean(axis=1))
+    moved = (shifted / norm[:, None] * population.asymmetry(norm, K)[:, None]).mean(axis=0)
+    assert np.linalg.norm(moved - said) < 0.03 * math.sqrt(K)  # a centre that is off by .1
+
+
 def test_the_cut_goes_to_where_people_are() -> None:
     """A score of 45 outcomes that are all off lies 13 sd from the others."""
     shares = 0.97 * population.octave_shares(1)[np.argmin(np.abs(population.GRID))]

@@ -261,7 +261,7 @@ def test_a_site_is_not_ready_where_its_ledger_would_refuse(plan, tmp_path, capsy
     policy, ledger = tmp_path / "site-policy.toml", tmp_path / "ledger.jsonl"
     policy.write_text('ledger_file = "ledger.jsonl"\ndataset_id = "cohort"\n')
     words = ["validate", str(plan / "local2"), "--policy", str(policy), "--fast", "--set"]
-    words += ["epsilon=4", "--set", "delta=1e-5", "--set", "accept_low_quality=true"]
+    words += ["epsilon=4", "--set", "delta=1e-5"]
     assert "CAPE-E260" not in (main(words), capsys.readouterr().out)[1]
     file = LifetimeLedgerFile(path=ledger, site="local2")
     of_others = spending.run("0f" * 16, dataset="cohort", delta=1e-5)
