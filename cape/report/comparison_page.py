@@ -366,7 +366,6 @@ def _means(result: GroupComparison) -> Values:
 def people(folder: ComparisonFolder, drawn: bool) -> Values:
     result = folder.results.comparison
     sites, cells = result.sites, list(result.sites[0].counts)
-    # Columns that are empty at all sites are left out.
     columns: dict[str, list[object]] = {
         "site": [site.site for site in sites],
         "people": [site.people for site in sites],
@@ -377,8 +376,7 @@ def people(folder: ComparisonFolder, drawn: bool) -> Values:
         columns["entered"] = [0 if site.left_out else site.asked for site in sites]
     if any(site.weight is not None for site in sites):
         columns["share of the answer"] = [f"{100 * (site.weight or 0):.0f} %" for site in sites]
-    if any(site.lacks for site in sites):
-        columns["does not have"] = [", ".join(site.lacks) for site in sites]
+    columns["does not have"] = [", ".join(site.lacks) for site in sites]
     # Each term has its own estimate of these shares.
     several = len(result.asked.asked) > 1
     seen = dict.fromkeys((row.term, row.outcome, row.observed) for row in result.outcomes)
