@@ -255,26 +255,6 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def by_draws(rows: list[dict[str, Any]]) -> str:
-    """Return q over the draws of the noise for every seed of the data, of both trees."""
-
-    def number(q: float) -> str:
-        return f"{q:.3f}".lstrip("0")
-
-    lines = [
-        "| seed of the data | draws | q now: mean (least to largest) | before |",
-        "|---" * 4 + "|",
-    ]
-    for seed in (*sorted({row["seed"] for row in rows}), "all"):
-        cells, n = [], 0
-        for tree in ("this", "other"):
-            of = [r["q"] for r in rows if r["tree"] == tree and seed in (r["seed"], "all")]
-            cells.append(f"{number(np.mean(of))} ({number(min(of))} to {number(max(of))})")
-            n = len(of)
-        lines.append(f"| {seed} | {n} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     from cape.lab.synthetic.presets import PRESETS
 

@@ -108,14 +108,17 @@ def json_line(document: Mapping[str, object]) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table without the columns that are empty, or "-", in every row."""
+    rows = list(rows)
+    kept = [k for k in range(len(columns)) if any(str(row[k]) not in ("", "-") for row in rows)]
     grid = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for i, column in enumerate(columns):
-        left = i == 0
+    for k in kept:
+        left = k == 0
         grid.add_column(
-            column, justify="left" if left else "right", no_wrap=not left, overflow="fold"
+            columns[k], justify="left" if left else "right", no_wrap=not left, overflow="fold"
         )
     for row in rows:
-        grid.add_row(*(Text(str(cell)) for cell in row))
+        grid.add_row(*(Text(str(row[k])) for k in kept))
     STDOUT.print(grid)
     STDOUT.print()
 

@@ -223,20 +223,20 @@ BAR = 24
 def _print_curve(plan: PlannedRun) -> None:
     if not plan.curve:
         return
-    needed, measured = plan.verdict.needed, plan.curve[0].expected_q is not None
+    needed = plan.verdict.needed
     rows = []
     for point in plan.curve:
         # The bar ends at twice the needed G.
         reach = min(1.0, point.g / (2.0 * needed))
         bar = "#" * max(1, round(BAR * reach))
-        error = () if point.expected_q is None else (f"{point.expected_q:.2f}",)
+        error = "-" if point.expected_q is None else f"{point.expected_q:.2f}"
         rows.append(
             (
                 f"{point.epsilon:g}" + (" (planned)" if point.epsilon == plan.planned else ""),
                 f"{point.g:.0f}",
                 point.answer,
                 str(point.largest_n_components or "-"),
-                *error,
+                error,
                 bar,
             )
         )
@@ -244,7 +244,7 @@ def _print_curve(plan: PlannedRun) -> None:
     table(
         f"The same sites and subjects at other budgets; {plan.n_components} components need "
         f"an effective size of {needed:.0f} for a yes",
-        ("epsilon", "size", "works", heading, *("error",) * measured, f"up to {2 * needed:.0f}"),
+        ("epsilon", "size", "works", heading, "error", f"up to {2 * needed:.0f}"),
         rows,
     )
 

@@ -323,7 +323,7 @@ def report_command(
         Path | None,
         typer.Option(
             exists=True,
-            help="Of a comparison's folder: its public maps, or an atlas with its table of names.",
+            help="Public maps of a comparison, or the atlas of any run with its table of names.",
         ),
     ] = None,
     out: Annotated[

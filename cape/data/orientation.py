@@ -19,7 +19,7 @@ from cape.algorithms.estimators import Array
 from cape.data.space import Grid
 from cape.space.feature_space import is_mni
 
-Spectrum = npt.NDArray[np.complexfloating]
+_Spectra = npt.NDArray[np.complexfloating]
 
 # Corners of a box around the brain and distance of its points, mm; x is symmetric.
 LOW, HIGH, STEP = (-96.0, -138.0, -84.0), (96.0, 102.0, 114.0), 6.0
@@ -121,7 +121,7 @@ def _likeness(values: Array, seen: npt.NDArray[np.bool_], mask: Array) -> float:
     spectra = [np.conj(np.fft.rfft2(a)) for a in (values * seen, seen)]
     others = [np.fft.rfft2(a) for a in (mask, mask * mask)]
 
-    def moved(one: Spectrum, other: Spectrum) -> Array:
+    def moved(one: _Spectra, other: _Spectra) -> Array:
         """Return sums of products of two volumes, the first moved along y and z."""
         every = np.fft.irfft2(np.sum(one * other, axis=0), s=mask.shape[1:])
         return np.asarray(every[np.ix_(MOVES, MOVES)])

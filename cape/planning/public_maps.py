@@ -63,7 +63,8 @@ def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     name = {"capecontrast": "networks", "capedualreg": "n_components"}.get(computation)
     if name is None:
         problem = f"{computation} regresses on no maps"
-        raise ConfigError("E012", problem=problem, do="use capecontrast or capedualreg.")
+        do = "choose computation = capecontrast, or capedualreg."
+        raise ConfigError("E012", problem=problem, do=do, setting="computation")
     n = number_of_maps(maps)
     kind = str(chosen.get("outcomes", "")).strip()
     of_tables = name == "networks" and kind not in UNITS

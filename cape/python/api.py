@@ -509,9 +509,9 @@ class Consortium:
             names = (name for folder in self._folders().values() for name in names_below(folder))
             kind = space_for(list(names))
             # Rows are time points, as everywhere in Python.
-            return {} if kind == "mask" else {
-                "feature_space": kind, "orientation": "time_by_feature"
-            }  # fmt: skip
+            return (
+                {} if kind == "mask" else {"feature_space": kind, "orientation": "time_by_feature"}
+            )
         # The caller's own mask, not one of the package.
         if self.space.kind == "mask":
             return {"mask": "file"}

@@ -33,7 +33,7 @@ from cape.report.methods import Settings
 from cape.report.page import Values, text_of
 from cape.report.plots import Picture
 from cape.report.privacy_json import PrivacyStatement, ReleaseRow
-from cape.report.regions import Regions
+from cape.report.regions import NamedRegions
 from cape.report.results import (
     ComparisonFolder,
     ComparisonResults,
@@ -298,7 +298,7 @@ def _claim(row: Component) -> str:
 
 
 def _table(
-    rows: Sequence[Component], results: MapResults, found: Regions | None = None
+    rows: Sequence[Component], results: MapResults, found: NamedRegions | None = None
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]], int]:
     """Return header, cells, and the first column of numbers."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TEMPLATE_FOLDER: Final = Path(__file__).parent / "templates"
 CONTINUED: Final = re.compile(r"\n +")
 # Cells of a table that say nothing
-EMPTY: Final = frozenset({"", "-", files.EMPTY_CELL})
+_EMPTY: Final = frozenset({"", "-", files.EMPTY_CELL})
 _CELL: Final = re.compile(r"<td([^>]*)>(.*?)</td>", re.DOTALL)
 
 NO_PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>cape</title>
@@ -162,7 +162,9 @@ def filled_columns(
     """
     names, table = [escape(name) for name in header], [_CELL.split(str(row)) for row in rows]
     cells = [(row[1::3], row[2::3]) for row in table]  # marks and texts
-    kept = [k for k in range(len(header) - 1) if not EMPTY.issuperset(text[k] for _, text in cells)]
+    kept = [
+        k for k in range(len(header) - 1) if not _EMPTY.issuperset(text[k] for _, text in cells)
+    ]
     made = (
         "".join(f'<td data-name="{names[k + 1]}"{marks[k]}>{texts[k]}</td>' for k in kept)
         for marks, texts in cells

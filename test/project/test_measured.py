@@ -38,7 +38,6 @@ THIS = [row for row in ROWS if row["tree"] == "this"]
         ("variants", variants.table(ROWS)),
         ("claims", reliability.reliability(THIS)),
         ("verdicts", reliability.summary(THIS)),
-        ("fields", variants.by_draws(rows_of("fields.jsonl"))),
     ],
 )
 def test_the_tables_of_the_page_are_those_of_the_rows(name: str, made: str) -> None:

@@ -107,6 +107,7 @@ def test_the_parcel_visits_every_site_once_in_an_order_that_the_run_decides() ->
 
 # -- Alg. 3 and 4 ----------------------------------------------------------------------------------
 
+# Its noise of a round is that of Eq. 3, which leaves no maps to expect.
 PAPER = {"whitening": "eigen", "assumed_colluders": 0, "accept_low_quality": True}
 
 

@@ -35,11 +35,10 @@ GIVEN = {
     "public": "dx",
     "delta": 1e-5,
     "epsilon": 8.0,
-    "accept_low_quality": True,
 }
 QUESTION = config_of(**GIVEN).question
 POLICY = 'tables = ["volumes.tsv"]\n'
-PEOPLE = 40
+PEOPLE = 80
 
 Cells = dict[str, list[str]]
 
@@ -143,19 +142,19 @@ def one_level(t: Tables) -> None:
 
 # fault -> (code that the owner reads, what the site reads, whether a line mends it to the bit)
 FAULTS: dict[Callable[[Tables], None], tuple[str, str, bool]] = {
-    unit: ("E139", "icv: 40 of 40 outside 1000:2100, middle 1.5", True),
-    unit_of_an_outcome: ("E139", "hippocampus: 40 of 40 far outside 2500:5500, middle", True),
-    coding: ("E139", "sex: 40 of 40 are of none of F, M, such as", True),
-    coding_of_groups: ("E139", "dx: 40 of 40 are of none of control, SZ, such as", True),
-    constant: ("E139", "age: 40 of 40 are 45: constant?", False),
-    missing: ("E139", "icv: 40 of 40 people have no value", False),
+    unit: ("E139", "icv: 80 of 80 outside 1000:2100, middle 1.5", True),
+    unit_of_an_outcome: ("E139", "hippocampus: 80 of 80 far outside 2500:5500, middle", True),
+    coding: ("E139", "sex: 80 of 80 are of none of F, M, such as", True),
+    coding_of_groups: ("E139", "dx: 80 of 80 are of none of control, SZ, such as", True),
+    constant: ("E139", "age: 80 of 80 are 45: constant?", False),
+    missing: ("E139", "icv: 80 of 80 people have no value", False),
     another_name: ("E139", "icv; did you mean 'etiv'?", True),
     decimal_comma: ("E139", "decimal commas?", False),
-    header_short: ("E139", "40 rows have 4 cells, not 3: is the header one cell short?", False),
+    header_short: ("E139", "80 rows have 4 cells, not 3: is the header one cell short?", False),
     other_separator: ("E138", "looks separated by a semicolon", False),
     months: ("E139", "months for years?", True),
-    other_ids: ("E138", "none of 40 people here", False),
-    one_level: ("E139", "sex: 40 of 40 are F: constant?", False),
+    other_ids: ("E138", "none of 80 people here", False),
+    one_level: ("E139", "sex: 80 of 80 are F: constant?", False),
 }
 every_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.__name__)
 
@@ -256,9 +255,8 @@ def test_python_and_validate_tell_it_too(tmp_path) -> None:
     months(tables["b"])
     columns = {name: {**t.people, **t.volumes} for name, t in tables.items()}
     asked = {k: GIVEN[k] for k in ("variables", "outcomes", "public", "epsilon")}
-    low = {"accept_low_quality": True}
     with pytest.raises(CapeError, match="Site b") as stop:
-        cape.compare_groups(columns, GIVEN["formula"], settings=low, **asked)
+        cape.compare_groups(columns, GIVEN["formula"], **asked)
     assert "months for years?" in str(stop.value) + stop.value.detail
     folder = tables["b"].written(tmp_path / "b")
     owner = read_settings(None, {**GIVEN, "computation": "capecontrast", "n_sites": 3})

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.cli import ending
+from cape.cli import ending, main
 from cape.data.templates import digest_with
 from cape.errors import ConfigError
 from cape.privacy.accounting import display_epsilon
@@ -146,7 +146,19 @@ def test_epsilon_and_people_are_one_number_on_page_and_terminal(
         near = {x for x in said if abs(float(x) / results.epsilon - 1.0) < 0.01}
         assert near == {display_epsilon(results.epsilon)}, text
     assert f"{results.n_subjects} people" in terminal
+    assert not page_rules.OURS.search(terminal)
     assert sum(int(row["subjects"]) for row in cells_of(folder, page_rules.SITES)) == 1024
+
+
+@pytest.mark.parametrize("computation", ["capegica", "capedualreg", "capedjica"])
+@pytest.mark.parametrize("epsilon", ["0.3", "1", "4"])
+def test_budget_says_no_word_of_ours(computation: str, epsilon: str, capsys) -> None:
+    sizes = ["--subjects", "400", "--sites", "4", "--delta", "1e-5", "--computation", computation]
+    more = ["--set", "n_components=10"] if computation == "capedualreg" else []
+    assert main(["budget", *sizes, "--epsilon", epsilon, *more]) == 0
+    said = capsys.readouterr().out
+    assert "effective size" in said
+    assert page_rules.OURS.findall(said) == []
 
 
 def test_maps_of_an_atlas_are_named_by_its_regions(atlas: Path) -> None:

@@ -32,14 +32,13 @@ from cape.report.files import read_json
 from cape.settings.documents import toml_text
 from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy
-from cape.site.site_data import FileSource
 from support import defects
 from support.simulation import simulate
 
 SITES, N, T = ("a", "b", "c"), 5, 30
 NAMES = [f"region{i:02d}" for i in range(12)]
 LARGE = {"epsilon": 300.0, "delta": 1e-5, "n_components": 3, "n_sites": 3, "site_names": "a,b,c",
-         "min_timepoints": 20, "accept_low_quality": True}  # fmt: skip
+         "min_timepoints": 20}  # fmt: skip
 IMAGES = LARGE | {"computation": "capegica", "mask": "MNI152-10mm", "tr": 2.0}
 SERIES = LARGE | {"computation": "capedjica", "feature_space": "matrix", "n_features": 12,
                   "columns": ",".join(NAMES), "orientation": "time_by_feature", "n_rounds": 2,
@@ -165,20 +164,6 @@ def test_a_fault_of_a_site_stops_it_with_one_line_before_a_charge(
     assert not ledger.is_file() or not any(run.charges for run in read_ledger(ledger).runs)
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_of_a_fault_of_two_people_the_site_is_told_how_many(tmp_path: Path, name: str) -> None:
-    settings, fault, code = FAULTS[name]
-    site = copy(tmp_path / "study", settings) / "b"
-    for path in sorted(site.iterdir())[:2]:
-        fault(path)
-    source = FileSource(site, {}, configured(settings)[1], "b")
-    assert source.n_subjects == N
-    head, *rest = source.notice.splitlines()
-    said = f"{code.problem[0].lower()}{code.problem[1:]}"
-    assert head.startswith(f"Site b: {N - 2} of {N} people count (2: {said}")
-    assert sum(line.startswith(f"CAPE-W1{code.number:02d} ") for line in rest) == 1
-
-
 # -- one person each, by rule ----------------------------------------------------------------------
 
 
@@ -278,6 +263,10 @@ def test_every_road_says_how_many_people_count_and_by_which_rules(
     for k, site in enumerate(SITES):
         own = (out / site / "private" / "index.html").read_text()
         told(own, f"{N - 2} of {N} people count (", reasons[2 * k : 2 * k + 2])
+        notice = (out / site / "site-notice.txt").read_text()
+        told(notice, f"Site {site}: {N - 2} of {N} people count (", reasons[2 * k : 2 * k + 2])
+        for code in list(rules)[2 * k : 2 * k + 2]:
+            assert f"CAPE-W1{code.number:02d} {code.problem}" in notice
     here = cape.Consortium({site: study / site for site in SITES})
     given = {name: value for name, value in settings.items() if name in OF_PYTHON} | quick
     assert f"{n} people" in repr(here.budget(epsilon=300.0, settings=given))

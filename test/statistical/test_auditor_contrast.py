@@ -70,7 +70,6 @@ def start(
         "formula": " + ".join(["dx", *columns.split()]),
         "outcomes": ", ".join(f"o{k} -2:2" for k in range(n_outcomes)),
         "public": "dx",
-        "accept_low_quality": True,
         **settings,
     }
     return wiretap.Wiretap(load("capecontrast"), chosen, sources, (f"local{len(sites)}",))

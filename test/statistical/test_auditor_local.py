@@ -121,7 +121,7 @@ def capedjica() -> Case:
     chosen = auditor.disjoint_pairs(d)
     ends = [[auditor.plane(d, two, sign) for sign in (1.0, -1.0)] for two in chosen]
     settings = {**WHOLE, "n_components": 2, "shares": "0.9,0.05,0.05", "n_looks": 1, "n_rounds": 1,
-                "prewhiten": "none", "min_timepoints": 4, "accept_low_quality": True}  # fmt: skip
+                "prewhiten": "none", "min_timepoints": 4}  # fmt: skip
     return Case(
         name="capedjica", phase="pca", settings=settings,
         subjects=lambda bits: [

@@ -60,7 +60,7 @@ class Release:
 
 # -- neighbours -----------------------------------------------------------------------------------
 
-ONE_RELEASE = (("basis", "none"), ("feature_space", "matrix"), ("accept_low_quality", True))
+ONE_RELEASE = (("basis", "none"), ("feature_space", "matrix"))
 ICA = (("n_looks", 1), ("n_rounds", 1), ("prewhiten", "none"), *ONE_RELEASE)
 COURSE = np.tile([1.0, -1.0], 16)
 

@@ -118,7 +118,6 @@ def joint_ica(bits: np.ndarray, matrices, *, n_components: int, shares: str) -> 
         "prewhiten": "none",
         "feature_space": "matrix",
         "basis": "none",
-        "accept_low_quality": True,
     }
     assert len(matrices) == len(bits)
     return wiretap.Wiretap(load("capedjica"), settings, sources, (COLLUDER,))

@@ -322,8 +322,9 @@ CANARY = Computation(
 
 
 def budget(mu: float) -> dict[str, object]:
-    """Return epsilon and delta that allow a total mu."""
-    return {"epsilon": gdp_epsilon(mu=mu * (1 + 1e-6), delta=DELTA), "delta": DELTA}
+    """Return settings that allow a total mu; what an auditor's few people show is noise."""
+    epsilon = gdp_epsilon(mu=mu * (1 + 1e-6), delta=DELTA)
+    return {"epsilon": epsilon, "delta": DELTA, "accept_low_quality": True}
 
 
 def canary_run(

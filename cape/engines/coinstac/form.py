@@ -27,9 +27,7 @@ NOT_IN_COINSTAC: Final = ("bids_filter", "bids_exclude", "aggregation", "min_sur
 # Settings for images, which computations of matrices never read.
 OF_IMAGES: Final = ("space", "smoothing_fwhm", "resample")
 # Settings of time series, and one of forecasts of maps: few tables need them.
-OF_SERIES: Final = (
-    "tr", "min_timepoints", "high_pass", "confound_strategy", "accept_low_quality",
-)  # fmt: skip
+OF_SERIES: Final = ("tr", "min_timepoints", "high_pass", "confound_strategy", "accept_low_quality")
 # Settings of files of one person, which computations of records seldom read.
 OF_MATRICES: Final = ("image_shape", "orientation")
 

@@ -50,7 +50,7 @@ def test_a_consortium_that_fits_is_ready_with_a_table_its_needs_and_exit_0(plan,
     text = printed.out
     assert text.rstrip().endswith("READY: 21 subjects, 1 warnings")
     for part in (
-        "space MNI152-10mm | R 3 | TR 2 s | epsilon and delta not given",
+        "space MNI152-10mm | 3 components | TR 2 s | epsilon and delta not given",
         "sub-001", "coverage", "100 %", "reoriented",
         "mask 21 x 25 x 20 with 1876 features, hash 6a12fccd0e56b721; 14 subjects, 0 fail and",
         " MB of memory (", " MB of disk (", "handshake of the sites: they fit",
@@ -261,7 +261,7 @@ def test_a_site_is_not_ready_where_its_ledger_would_refuse(plan, tmp_path, capsy
     policy, ledger = tmp_path / "site-policy.toml", tmp_path / "ledger.jsonl"
     policy.write_text('ledger_file = "ledger.jsonl"\ndataset_id = "cohort"\n')
     words = ["validate", str(plan / "local2"), "--policy", str(policy), "--fast", "--set"]
-    words += ["epsilon=4", "--set", "delta=1e-5", "--set", "accept_low_quality=true"]
+    words += ["epsilon=4", "--set", "delta=1e-5"]
     assert "CAPE-E260" not in (main(words), capsys.readouterr().out)[1]
     file = LifetimeLedgerFile(path=ledger, site="local2")
     of_others = spending.run("0f" * 16, dataset="cohort", delta=1e-5)

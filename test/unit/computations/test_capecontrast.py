@@ -40,7 +40,6 @@ from support.simulation import simulate
 GIVEN: dict[str, Any] = {
     "epsilon": 8.0, "delta": 1e-5, "variables": "dx control/patient, age 18:90, sex m/f",
     "formula": "dx + age + sex", "outcomes": "volume -20:20, score -20:20", "public": "dx",
-    "accept_low_quality": True,
 }  # fmt: skip
 MANY = ", ".join(["volume -20:20", "score -20:20", *(f"v{k} -20:20" for k in range(2, 10))])
 
@@ -291,14 +290,10 @@ def test_of_a_pattern_for_sites_like_these_halves_are_of_sites(tmp_path: Path) -
 def test_nobody_but_who_types_it_accepts_low_quality(tmp_path: Path) -> None:
     """`cape simulate` set it for the owner, who then read an answer that could not see anything."""
     data = study(tmp_path / "data", (20, 20, 20))
-    given = {name: value for name, value in GIVEN.items() if name != "accept_low_quality"}
+    given = {"computation": "capecontrast", **GIVEN, "epsilon": 1.0}
     with pytest.raises(ConfigError, match="E150"):
-        simulate(
-            data,
-            out=tmp_path / "out",
-            settings={"computation": "capecontrast", **given, "epsilon": 1.0},
-        )
-    rows_of(data, tmp_path / "low")
+        simulate(data, out=tmp_path / "out", settings=given)
+    rows_of(data, tmp_path / "low", accept_low_quality=True)
     text = (tmp_path / "low" / "consortium" / "results.json").read_text()
     assert "Of dx, the smallest difference that would be found is " in text
 

@@ -28,7 +28,7 @@ NETWORKS = ("a", "b", "c")
 GIVEN: dict[str, Any] = {
     "epsilon": 8.0, "delta": 1e-5, "variables": "dx control/patient, age 18:90",
     "formula": "dx + age", "public": "dx", "outcomes": "fnc", "outcomes_from": "gift",
-    "networks": "a, b, c", "accept_low_quality": True,
+    "networks": "a, b, c",
 }  # fmt: skip
 
 
