@@ -216,7 +216,7 @@ def _by_group(f: Facts, observed: Array) -> Array:
 
 def _at_odds(f: Facts, observed: Array) -> Array:
     """Return the factor (K,) on D where groups lack values at odds at sites: less lies within."""
-    square, within = f.odds / observed**2, (f.people[0] ** 2).sum(axis=1).mean()
+    square, within = f.odds / observed**2, max(float((f.people[0] ** 2).sum()) / f.M, 1e-9)
     return np.asarray(1 - np.minimum(observed / 0.8, 1.0) * np.minimum(square / within, 0.5))
 
 
