@@ -70,14 +70,14 @@ def parts(f: Facts) -> dict[str, tuple[int, Callable[[Facts, Any], Array]]]:
 
 
 def fitted(f: Facts) -> Iterator[Fitted]:
-    """Yield what was fitted for each outcome; NaN where no site can tell."""
+    """Yield what was fitted for each outcome; NaN where no site can tell, or it does not vary."""
     q = f.q
     for row, units in zip(f.seen("products").mean.reshape(f.K, -1) * f.M, _units(f), strict=True):
         moments = smat(row[: -COUNTS - BY_SITE])
         people, sites = np.rint(row[-COUNTS - BY_SITE : -BY_SITE])
         inverse, rank = _inverse(moments[:-1, :-1], q)
         df = people - sites - rank
-        if df < 1 or not rank:
+        if df < 1 or not rank or moments[-1, -1] <= LEAST**2 * people:  # one value for all
             nothing = np.full((q, q), np.nan)
             yield Fitted(nothing[0], nothing, math.nan, float(people), 1.0, 0.0, 0.0, 0.0)
             continue

@@ -38,19 +38,27 @@ def outcomes_of_person(measure: Measure, S: Array, tr: float) -> Array:
 def courses(X: Data, maps: Array) -> Array:
     """Time courses (R, T) of public maps (D, R) in data (D, T): least squares with a constant.
 
-    This is the first step of dual regression (Filippini et al. 2009, PNAS 106).  Of maps that are
-    regions of an atlas, 1 inside and 0 outside, the courses are means over them: the constant
-    would be the mean of what no region covers.
+    This is the first step of dual regression (Filippini et al. 2009, PNAS 106); maps are in their
+    standard deviations, so that the courses do not depend on units.  Of maps that are regions of
+    an atlas, one value inside and 0 outside, the courses are means over them: the constant would
+    be the mean of what no region covers, and regions that cover all would depend on it.
     """
     return np.asarray(regressor(maps).T @ X.astype(np.float64))
 
 
 def regressor(maps: Array) -> Array:
     """Return B (D, R) with which `courses` of data X are B' X."""
-    if np.isin(maps, (0.0, 1.0)).all() and maps.sum(axis=1).max() <= 1.0:
-        return np.asarray(maps / maps.sum(axis=0, dtype=np.float64))
+    inside = maps != 0
+    if are_regions(maps):
+        return np.asarray(inside / inside.sum(axis=0))
     centred = maps.astype(np.float64) - maps.mean(axis=0, dtype=np.float64)
-    return np.asarray(np.linalg.pinv(centred).T)
+    return np.asarray(np.linalg.pinv(centred / centred.std(axis=0)).T)
+
+
+def are_regions(maps: Array) -> bool:
+    """Tell whether maps (D, R) are regions: each of one value, no two at one place."""
+    inside = maps != 0
+    return bool(inside.sum(axis=1).max() <= 1 and (maps == inside * maps.max(axis=0)).all())
 
 
 def edges(S: Array) -> Array:

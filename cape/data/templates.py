@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.algorithms.person_outcomes import are_regions
 from cape.arrays import read_array
 from cape.data.cifti import read_scalars, scalars_in
 from cape.data.file_type import CIFTI_MAPS
@@ -40,6 +41,8 @@ NUMBER_BYTES: Final = 32
 # Correlation over the features from which two maps are named: their courses share their noise
 ALIKE: Final = 0.85
 MOST_SHOWN: Final = 5
+# Least share of a map's variance that others must leave: single precision keeps 1e-13
+LEAST_OWN: Final = 1e-8
 # Table that names the maps beside it
 NETWORKS_FILE: Final = "networks.tsv"
 
@@ -66,7 +69,11 @@ def with_templates(
     most = MAX_TEMPLATE_NUMBERS if sent else MAX_OWN_NUMBERS
     try:
         stamp = path.stat()
-        return _templated(space, path, most, (stamp.st_mtime_ns, stamp.st_size))
+        found = _templated(space, path, most, (stamp.st_mtime_ns, stamp.st_size))
+        if not sent and _add_up(found.templates()):
+            raise FoundError("maps add up to a constant, so their courses are not determined; "
+                             "leave one out")  # fmt: skip
+        return found
     except Exception as err:  # readers raise various errors; their text stays here
         observed = own_words(err, "no numbers for every feature")
         if isinstance(err, UnusableFile):
@@ -191,6 +198,12 @@ def _template_problem(maps: Array, n_features: int, most: int) -> str:
     if float(np.min(np.std(maps, axis=0))) == 0.0 or np.linalg.matrix_rank(maps) < maps.shape[1]:
         return "has a constant map, or maps that depend on each other"
     return ""
+
+
+def _add_up(maps: Array) -> bool:
+    """Tell whether courses with a constant depend on each other; means of regions never do."""
+    r = np.corrcoef(maps, rowvar=False)
+    return not are_regions(maps) and bool(np.linalg.eigvalsh(r)[0] < LEAST_OWN)
 
 
 def _template_array(path: Path, most: int) -> Array:

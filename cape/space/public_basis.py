@@ -74,8 +74,7 @@ def public_basis(how: Resolved, space: FeatureSpace, n_basis: int) -> Basis | No
     if kind == "courses":
         from cape.algorithms.person_outcomes import regressor
 
-        maps = space.templates()
-        return regressor(maps / maps.std(axis=0))  # so loadings do not depend on the maps' units
+        return regressor(space.templates())
     plain = _smooth_basis(kind, space, how.image_shape, n_basis, wide=how.brains)
     if not space.n_templates:
         return plain

@@ -153,3 +153,16 @@ def test_sites_without_both_groups_say_nothing() -> None:
         assert row.fits == "lacks"
         assert row.estimate is None
         assert row.p is None
+
+
+def test_an_outcome_of_one_value_has_no_answer() -> None:
+    """Its error was 0 and it counted as answered: the page said that no difference was found."""
+    sites = tables(4)
+    for one in sites.values():
+        one["w"] = np.full(len(one["u"]), 10.7082)
+    found = fast(
+        {"variables": VARIABLES, "outcomes": "u -3:7, w 0:20", "formula": "sex + age"},
+        sites, epsilon=None, rng=np.random.default_rng(1),
+    )  # fmt: skip
+    assert [(row.outcome, row.fits) for row in found.effects] == [("u", "yes"), ("w", "lacks")]
+    assert found.effects[1].estimate is None

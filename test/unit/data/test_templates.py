@@ -263,6 +263,16 @@ def test_an_atlas_is_a_map_for_each_label_and_its_courses_are_means(tmp_path) ->
     assert np.allclose(parts, [[0, 0.75], [0, 0.75], [0.75, 0]])
 
 
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_maps_that_add_up_to_a_constant_have_no_courses(tmp_path, kind) -> None:
+    maps = np.random.default_rng(3).random((SPACE.n_features, 3))
+    np.save(tmp_path / "templates.npy", (maps / maps.sum(axis=1, keepdims=True)).astype(kind))
+    with pytest.raises(DataError) as refused:
+        with_templates(SPACE, tmp_path, site="B", sent=False)
+    assert "add up to a constant" in refused.value.detail
+    assert with_templates(SPACE, tmp_path, site="B").n_templates == 3
+
+
 def test_an_atlas_that_does_not_fit_is_refused(tmp_path) -> None:
     lost = REGIONS.copy()
     lost[0, 0, 0] = 40

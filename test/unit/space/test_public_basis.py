@@ -132,12 +132,26 @@ def test_validate_needs_no_template_where_none_is_asked(study):
 def test_people_are_read_as_time_courses_where_a_computation_wants_them() -> None:
     """The first step of dual regression is a basis: all that reads data gives courses then."""
     from cape.algorithms.person_outcomes import courses
-    from cape.settings.resolved import Resolved
     from cape.space.public_basis import project
 
     maps = np.random.default_rng(0).standard_normal((D, K)) + 3.0
     how: Resolved = replace(resolve(config()), basis="courses")
     B = public_basis(how, space(maps), widest_basis(how, space(maps)))
     X = np.random.default_rng(1).standard_normal((D, 9)).astype(np.float32)
-    expected = courses(X, space(maps).templates()) * maps.std(axis=0)[:, None]
+    expected = courses(X, space(maps).templates())
     np.testing.assert_allclose(project(X, B), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_courses_of_regions_that_cover_everything_are_their_means() -> None:
+    """They were regressed with a constant, on which they depend: every course was one rounding
+    error, every correlation 1, and the comparison said "no difference".
+    """
+    from cape.space.public_basis import project
+
+    how: Resolved = replace(resolve(config()), basis="courses")
+    regions = np.eye(K)[np.arange(D) % K]
+    for scale in (1.0, 7.98, 1e-3):
+        B = public_basis(how, space(scale * regions), widest_basis(how, space(regions)))
+        X = np.random.default_rng(1).standard_normal((D, 9)).astype(np.float32)
+        means = [X[np.arange(D) % K == k].mean(axis=0) for k in range(K)]
+        np.testing.assert_allclose(project(X, B), means, rtol=1e-4, atol=1e-6)
