@@ -205,7 +205,10 @@ class Facts(Adjusted):
             covariates = self.x_sites[1] @ self.Li**2
             there[:, 0] += covariates @ (self.adjusted.gamma**2).mean(axis=1)
             there[:, 1] = covariates @ (B**2).mean(axis=1)
-        there[:, 0] = size**2 * (there[:, 0] + self.odds) + w2
+        # What is unclear may be half of the most that as many missing people can be at odds.
+        gone = float(np.clip(self.kept_missing[0], 0.0, 0.9).mean())
+        odds = self.odds or min(2 * self._odds[1], 0.5 * (gone / 2) ** 2)
+        there[:, 0] = size**2 * (there[:, 0] + odds) + w2
         there[:, 1] += self.u_sites[1] + (v2 if self.k is not None else 0.0)
         # People who lack an outcome, and the cut, draw its site means to 0.
         drawn = 0.1 + np.clip(self.kept_missing[0] - self.missing[0], 0.0, 0.8)

@@ -227,13 +227,13 @@ class Placed:
         return max((0.0 if small else RHO) + wider, min(1.5 * math.sqrt(self.odds), RHO_SITES))
 
     @cached_property
-    def odds(self) -> float:
-        """Mean square over sites of the code times the share of outcomes that are there.
+    def _odds(self) -> tuple[float, float]:
+        """Mean square over sites of the code times the share of outcomes that are there; its noise.
 
         0 unless it is clear: people missing from one group here and from the other one there.
         """
         if self.public.protected or "sites" not in self._seen:
-            return 0.0
+            return 0.0, 0.0 if self.public.protected else math.inf
         mean, noise = self.seen("sites")
         share = self.public.people / self.M
         unit = 1 / (TILT * self.u_sites_radius * np.maximum(share, 1e-6))[:, None]
@@ -241,7 +241,11 @@ class Placed:
         spread = noise**2 * math.sqrt(2 * self.q * float(share**2 @ unit[:, 0] ** 4))
         tilts = mean.reshape(self.S, -1)[:, self.K :] * unit
         square = float(share @ (tilts**2).sum(axis=1)) - self.q * variance
-        return square if square > 2 * spread else 0.0
+        return (square if square > 2 * spread else 0.0), spread
+
+    @property
+    def odds(self) -> float:
+        return self._odds[0]
 
     # -- round 2: centres and middles ------------------------------------------------------------
 
