@@ -75,7 +75,7 @@ class Killer:
             "capedjica", {"n_rounds": 200}, 202, 0.1, 40, marks=pytest.mark.trust, id="200 rounds"
         ),
         pytest.param(
-            "capecontrast", {}, 19, 0.35, 5, marks=pytest.mark.trust, id="groups compared"
+            "capecontrast", {}, 20, 0.35, 5, marks=pytest.mark.trust, id="groups compared"
         ),
     ],
 )
