@@ -12,6 +12,7 @@ from typing import Final
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import OwnerSettings
+from cape.planning.judge import why_refused
 from cape.privacy.accounting import gdp_mu, right_guesses
 from cape.privacy.cost import Cost
 from cape.protocol.plan import noise_shares_of
@@ -42,13 +43,15 @@ class BoardFacts:
     asks_groups: bool  # whether it is a comparison
     min_group: int
     aggregator: str  # who runs it; empty: a blank to fill in
+    refused: str  # why this policy refuses such a run; empty if it does not
 
 
 def board_facts(
     owner: OwnerSettings, *, n_sites: int, policy: SitePolicy, aggregator: str = ""
 ) -> BoardFacts:
-    """Return the facts; ConfigError if the settings promise nothing or lack the budget."""
+    """Return the facts; ConfigError for settings without a promise, a budget, or a question."""
     computation, config = owner.computation, owner.config
+    computation.bind(config)
     if computation.guarantee != "dp" or not config.private:
         what = "private=false" if computation.guarantee == "dp" else computation.name
         problem = f"{what} promises nothing to a participant"
@@ -94,6 +97,7 @@ def board_facts(
         asks_groups=question is not None,
         min_group=policy.min_group,
         aggregator=aggregator,
+        refused=why_refused(policy, computation, config, n_sites),
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from cape.cli import main
 from cape.computations import load, names
+from cape.errors import ConfigError
 from cape.planning.board import BOARD_TEXTS, board_facts, board_texts
 from cape.planning.consortium_folder import read_settings
 from cape.privacy.accounting import gdp_mu
@@ -48,6 +49,18 @@ def test_the_form_says_the_odds_that_the_accountant_gives() -> None:
     assert "epsilon 2 at delta 1e-5" in text
     assert "together with 1 of the 4 hospitals" in text
     assert "epsilon 3.7" in text  # three of four invented
+
+
+def test_a_plan_that_the_policy_refuses_says_so_and_no_question_has_no_form() -> None:
+    """A board read a whole form of a run that every site refuses, or of "whether differ with |"."""
+    assert "May it run?" not in text_of(**QUESTION)
+    refused = "**not with this policy**: CAPE-E260 max_run=8"
+    assert refused in text_of(computation="capegica", epsilon=9.0)
+    assert "public_counts" in text_of(**QUESTION, public="dx").partition("What is computed")[0]
+    without = {name: value for name, value in QUESTION.items() if name != "outcomes"}
+    with pytest.raises(ConfigError) as told:
+        text_of(**without)
+    assert told.value.code == "CAPE-E013"
 
 
 def test_a_comparison_of_public_labels_says_that_groups_are_not_protected_and_others_do_not() -> (
