@@ -17,7 +17,7 @@ import pytest
 import cape
 from cape.data.groups import read_compared
 from cape.data.issues import Findings
-from cape.data.person_tables import check_columns
+from cape.data.person_tables import column_faults
 from cape.engines.coinstac.computation import run
 from cape.errors import CapeError
 from cape.planning.consortium_folder import read_settings
@@ -136,6 +136,12 @@ def other_ids(t: Tables) -> None:
     t.people["participant_id"] = [f"X{m}" for m in range(PEOPLE)]
 
 
+def three_at_once(t: Tables) -> None:
+    t.change("dx", {"control": "0", "SZ": "1"}.__getitem__)
+    months(t)
+    unit_of_an_outcome(t)
+
+
 def one_level(t: Tables) -> None:
     t.change("sex", lambda cell: "F")
 
@@ -225,6 +231,31 @@ def test_the_line_that_is_printed_mends_it(tmp_path, fault) -> None:
     elif found := re.search(r"as_it_is = \[.*?\]", text):
         _, findings = read(wrong, f"{found[0]}\n{POLICY}", "as it is")
         assert not findings.blocked
+
+
+def test_all_faulty_columns_are_told_in_one_go(tmp_path) -> None:
+    """Only dx was: nobody was in a level, so that no other column had a person to judge it by."""
+    tables = Tables(2)
+    three_at_once(tables)
+    folder = tables.written(tmp_path / "b")
+    owner = read_settings(None, {**GIVEN, "computation": "capecontrast", "n_sites": 3})
+    checked = check_folder(folder, owner, policy=SitePolicy.of_simulation())
+    assert [finding.severity for finding in checked.findings] == ["E"] * 3
+    said = join(folder, tmp_path / "run" / "1")
+    assert said == "CAPE-E139 Site b cannot use a column; see its site-error.txt."
+    error = (tmp_path / "run" / "1" / "output" / "site-error.txt").read_text()
+    text = "\n".join(finding.private for finding in checked.findings)
+    for told in (text, error):
+        assert "another coding?" in told
+        assert "months for years?" in told
+        assert "hippocampus: 80 of 80 far outside" in told
+    # Columns that are not there, too: in the headers of both tables.
+    t = Tables(2)
+    for columns, name in ((t.people, "icv"), (t.people, "age"), (t.volumes, "amygdala")):
+        columns[f"my_{name}"] = columns.pop(name)
+    checked = check_folder(t.written(tmp_path / "c"), owner, policy=SitePolicy.of_simulation())
+    text = " ".join(finding.private for finding in checked.findings)
+    assert all(f"a column {name}" in text for name in ("age, icv", "amygdala"))
 
 
 @pytest.mark.parametrize("fault", [months, coding], ids=lambda f: f.__name__)
@@ -424,5 +455,5 @@ def test_without_public_columns_no_count_leaves(tmp_path) -> None:
 def test_two_levels_with_one_word_are_refused(tmp_path) -> None:
     folder = Tables(2).written(tmp_path / "b")
     words = OwnWords.from_mapping({"levels": {"dx": {"control": "SZ"}}, "tables": ["volumes.tsv"]})
-    with pytest.raises(Exception, match="alike"):
-        check_columns(folder, words, QUESTION)
+    (verdict,) = column_faults(folder, words, QUESTION)
+    assert "alike" in str(verdict)
