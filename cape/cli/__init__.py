@@ -24,7 +24,7 @@ from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError,
 from cape.kernels import pin
 
 # A refusal by a site is no mistake in data or settings, so it has an exit code of its own.
-POLICY_CODES = ("CAPE-E153", "CAPE-E154", "CAPE-E160", "CAPE-E231", "CAPE-E260")
+POLICY_CODES = ("CAPE-E153", "CAPE-E154", "CAPE-E160", "CAPE-E168", "CAPE-E231", "CAPE-E260")
 # EX_SOFTWARE of sysexits.h.
 INTERNAL = 70
 

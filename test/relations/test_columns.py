@@ -310,6 +310,19 @@ def test_validate_says_before_a_budget_is_chosen_that_counts_stay_here(tmp_path)
         assert sum(checked.sites[0].counts) == PEOPLE
 
 
+def test_what_a_refused_count_needs_is_said_by_its_kind(tmp_path) -> None:
+    """It said to compare epsilon with its file."""
+    folder = Tables(2).written(tmp_path / "b")
+    owner = read_settings(None, {**GIVEN, "computation": "capecontrast"})
+    policy = SitePolicy(max_run=((1.0, 1e-5),))
+    found = check_folder(folder, owner, policy=policy).findings
+    texts = {finding.code: finding.private for finding in found if finding.severity == "E"}
+    assert 'add public_counts = ["dx"]' in texts["CAPE-E168"]
+    assert "Fix:" not in texts["CAPE-E168"]
+    assert "For this site alone: max_run = 1 at delta 1e-5" in texts["CAPE-E154"]
+    assert "change this line" in texts["CAPE-E154"]
+
+
 # -- what an owner may learn ---------------------------------------------------------------------
 
 
