@@ -46,7 +46,7 @@ class Charge:
 
 
 # Why a run `failed` that ended without an error here: a person or its engine ended it
-STOPPED: Final = "stopped"
+BY_HAND: Final = "stopped"
 # asked: it joined and holds nothing; held: its whole plan is reserved, charged or not; yielded:
 # another run has its place; finished, failed, closed: it ended.
 SpendingState = Literal["asked", "held", "yielded", "finished", "failed", "closed"]

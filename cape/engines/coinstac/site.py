@@ -25,7 +25,7 @@ from cape.engines.coinstac.documents import (
     reply_document,
 )
 from cape.errors import CapeError, ConfigError, StateLostError, StoppedError
-from cape.privacy.spending import STOPPED
+from cape.privacy.spending import BY_HAND
 from cape.protocol import wire
 from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
 from cape.protocol.ports import Source
@@ -359,7 +359,7 @@ def leave_run(party: str, base: Path, output: Path, places: SitePlaces) -> None:
         if policy.ledger_file != NO_LEDGER:
             home = home_of(places, output)
             file = _ledger(policy, party, base, places, record.inputs, home)
-            file.end(store.nonce, "failed", text=STOPPED)
+            file.end(store.nonce, "failed", text=BY_HAND)
 
 
 def home_of(places: SitePlaces, output: Path) -> Path:
