@@ -129,6 +129,14 @@ def test_to_look_changes_nothing_and_to_forget_leaves_no_name_and_all_others(sit
     assert store.size() == (2, store.size("02")[1] + store.size("011")[1])
 
 
+def test_whose_entries_of_the_store_go_is_said(site) -> None:
+    """It deleted 553 entries without a word that they were of all studies."""
+    (what,) = (each.what for each in found(site).removals if "data store" in each.what)
+    assert "1 entries" in what
+    assert "copies of everybody called 01" in what
+    assert "in all studies; they are read again when needed" in what
+
+
 def test_what_was_spent_stays_spent_byte_for_byte_and_is_said(site) -> None:
     ledger = site / "results/.cape-site/ledger.jsonl"
     before = {path: path.read_bytes() for path in ledger.parent.glob("ledger.jsonl*")
