@@ -172,8 +172,8 @@ def mending(name: str, fault: Fault, words: OwnWords) -> str:
     """Return what the site does about a fault of a column, and what it says if there is none."""
     right = f"as_it_is = {toml_value([*words.as_it_is, name])}"
     return (
-        f"{fault.remedy}; if the column is right, write {right}, one list for all; such "
-        f"lines stand above all [tables] of the site's own {POLICY_FILE}"
+        f"{fault.remedy}; if the column is right, write {right}; such lines stand, each key once, "
+        f"above all [tables] of the site's own {POLICY_FILE}"
     )
 
 
