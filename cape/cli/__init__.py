@@ -1,7 +1,7 @@
 """The command ``cape``.
 
 Exit codes: 0 ok; 1 findings, or an error in data or protocol; 2 usage, settings included; 3 a
-site's policy refuses; 4 the budget refuses; 70 internal error.
+site's policy refuses; 4 the budget refuses; 5 nobody to forget; 70 internal error.
 """
 
 from __future__ import annotations
