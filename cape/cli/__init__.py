@@ -1,7 +1,7 @@
 """The command ``cape``.
 
 Exit codes: 0 ok; 1 findings, or an error in data or protocol; 2 usage, settings included; 3 a
-site's policy refuses; 4 the budget refuses; 70 internal error.
+site's policy refuses; 4 the budget refuses; 5 nobody to forget; 70 internal error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError,
 from cape.kernels import pin
 
 # A refusal by a site is no mistake in data or settings, so it has an exit code of its own.
-POLICY_CODES = ("CAPE-E153", "CAPE-E154", "CAPE-E160", "CAPE-E231", "CAPE-E260")
+POLICY_CODES = ("CAPE-E153", "CAPE-E154", "CAPE-E160", "CAPE-E168", "CAPE-E231", "CAPE-E260")
 # EX_SOFTWARE of sysexits.h.
 INTERNAL = 70
 

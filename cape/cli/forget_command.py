@@ -15,6 +15,8 @@ from cape.cli.ledger_commands import LedgerOption, PolicyOption
 if TYPE_CHECKING:
     from cape.site.forgetting import Charged, Traces
 
+# The exit code of a label that is nowhere: a misspelt one must not pass for done.
+NOBODY = 5
 # What no command can delete
 STAYS = (
     "Results of finished runs: sums over all people with noise, which no deletion changes.",
@@ -42,7 +44,10 @@ def forget_command(
     policy: PolicyOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete what is kept of one person, as docs/governance.md says; the ledger stays."""
+    """Delete what is kept of one person, as docs/governance.md says; the ledger stays.
+
+    Exit code 5: nobody of this name is in what was looked at.
+    """
     from cape.data.names import bare
     from cape.site.forgetting import traces_of
     from cape.site.ledger_file import own_ledger
@@ -79,7 +84,15 @@ def forget_command(
         "alike": traces.alike,
         "still_listed": listed,
     }
-    result(fields, *_lines(traces, listed, looked, yes=yes), as_json=as_json)
+    is_nobody = bool(looked) and not (traces.is_known or listed or _is_untold(traces))
+    result(fields, *_lines(traces, listed, looked if is_nobody else [], yes=yes), as_json=as_json)
+    if is_nobody:
+        raise typer.Exit(NOBODY)
+
+
+def _is_untold(traces: Traces) -> bool:
+    """Tell whether a ledger may hold the person, whose names cannot be compared."""
+    return any(each.lacks for each in traces.charged)
 
 
 def _still_listed(folder: Path, label: str) -> Iterator[str]:
@@ -94,11 +107,10 @@ def _still_listed(folder: Path, label: str) -> Iterator[str]:
                 yield f"{each.people.folder}: {n} run{'s' * (n != 1)}"
 
 
-def _lines(traces: Traces, listed: list[str], looked: list[str], *, yes: bool) -> Iterator[str]:
+def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) -> Iterator[str]:
     n = len(traces.removals)
-    untold = any(each.lacks for each in traces.charged)
-    if looked and not (traces.is_known or listed or untold):
-        yield f"NOBODY of this name ({traces.label}) in {', '.join(looked)}"
+    if without:
+        yield f"NOBODY of this name ({traces.label}) in {', '.join(without)}"
     yield f"{'Deleted' if yes else 'To delete'} ({traces.label}): {n} place{'s' * (n != 1)}"
     yield from (f"  {each.path}: {each.what}" for each in traces.removals)
     if traces.alike:

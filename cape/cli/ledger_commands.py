@@ -277,7 +277,7 @@ def _of_people(fields: dict[str, Any]) -> Iterator[str]:
 
     yield (
         f"  all runs on these people: epsilon {display_epsilon(fields['all_epsilon'])} "
-        f"at delta {fields['all_delta']:g}"
+        f"at delta {fields['all_delta']:g}, composed exactly: epsilons do not add"
     )
     if fields["left_epsilon"] is not None:
         later = f", {display_epsilon(fields['left_epsilon_when_ended'])} once all have ended"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SEVERITY_STYLES = {"E": "bold red", "X": "yellow", "W": ""}
 VERDICTS = {True: "ok", False: "counts as zeros"}
 SUBJECT_COLUMNS = ("subject", "runs", "T", "TR s", "grid", "coverage", "NaN", "rank", "verdict")
-REFUSED = ("CAPE-E153", "CAPE-E154", "CAPE-E236", "CAPE-E260")
+REFUSED = ("CAPE-E153", "CAPE-E154", "CAPE-E168", "CAPE-E236", "CAPE-E260")
 # --fast must not be taken for the whole check.
 NOT_LOOKED_AT = (
     "Only headers and tables were read. Without --fast, as in a run, these are found too: NaN, "

@@ -131,8 +131,10 @@ def seen_outcome(
     )
 
 
-def tell(seen: SeenColumn, words: OwnWords, findings: Findings, *, stops: bool) -> None:
-    """Note what is wrong with a column: a fault of the whole column, or how many cells are odd.
+def tell(
+    seen: SeenColumn, words: OwnWords, findings: Findings, *, stops: bool, only_faults: bool
+) -> bool:
+    """Note a fault of a whole column, or how many cells are odd; tell whether it is a fault.
 
     `stops`: whether a fault stops the site, which its own file may overrule (`as_it_is`).
     """
@@ -147,7 +149,8 @@ def tell(seen: SeenColumn, words: OwnWords, findings: Findings, *, stops: bool) 
             stops=stops,
             remedy=mending(seen.name, fault, words),
         )
-        return
+    if fault is not None or only_faults:
+        return fault is not None
     n = len(seen.labels)
     unread = IssueCode.GROUP_NONE if seen.levels else IssueCode.VALUE_UNCLEAR
     far = IssueCode.VALUE_FAR if seen.is_outcome else IssueCode.COVARIATE_CLIPPED
@@ -162,14 +165,15 @@ def tell(seen: SeenColumn, words: OwnWords, findings: Findings, *, stops: bool) 
         found = same_words(absent, [plain(cell) for cell in seen.others.values()])
         perhaps = f"; perhaps {_lines(seen, found)}" if found else ""
         findings.add(IssueCode.LEVEL_NOBODY, f"{here}: {', '.join(absent)}{perhaps}")
+    return False
 
 
 def mending(name: str, fault: Fault, words: OwnWords) -> str:
     """Return what the site does about a fault of a column, and what it says if there is none."""
     right = f"as_it_is = {toml_value([*words.as_it_is, name])}"
     return (
-        f"{fault.remedy}; if the column is right, write {right}; such lines stand above "
-        f"all [tables] of the site's own {POLICY_FILE}"
+        f"{fault.remedy}; if the column is right, write {right}; such lines stand, each key once, "
+        f"above all [tables] of the site's own {POLICY_FILE}"
     )
 
 

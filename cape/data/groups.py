@@ -151,15 +151,18 @@ def read_compared(
         public=tuple(map(words.column, question.public)),
     )
     asked = np.flatnonzero(cell_of(question, codes, len(listed)) >= 0).tolist()
-    for name in whole:
+    everybody, is_lost = list(range(len(listed))), False
+    for name in sorted(whole, key=lambda name: name not in question.public):
         # Whoever is of no level has no row in the question, and may lack any other column.
         of_all = name in question.public and not (asked and question.among_column == name)
-        people = range(len(listed)) if of_all else asked
+        people = everybody if of_all or is_lost else asked
         labels, own_cells = [listed[m] for m in people], [cells[name][m] for m in people]
         seen = seen_variable(question.variable(name), labels, own_cells)
-        tell(seen, words, findings, stops=stop)
-    for seen in outcomes.seen(listed, asked):
-        tell(seen, words, findings, stops=stop)
+        is_fault = tell(seen, words, findings, stops=stop, only_faults=is_lost and not of_all)
+        # Without its levels nobody can tell who is asked; all faults are told in one go.
+        is_lost |= is_fault and name in question.public
+    for seen in outcomes.seen(listed, everybody if is_lost else asked):
+        tell(seen, words, findings, stops=stop, only_faults=is_lost)
     return compared
 
 

@@ -58,7 +58,7 @@ from cape.data.marks import (
     read_marks,
 )
 from cape.data.names import labels_alike, likeness, natural_key, normal, one_label_each
-from cape.data.person_tables import check_columns, table_of_outcomes, tables_of
+from cape.data.person_tables import column_faults, table_of_outcomes, tables_of
 from cape.data.runs import OWN_FILE, Mention, Person, SiteRun, leads_out
 from cape.data.space import reserved_names
 from cape.data.tables import RECORDS, read_labels, read_records
@@ -208,10 +208,11 @@ class _Reader:
         """Return what the site states; None after noting that nothing does."""
         question = self.config.question
         if question:
-            try:  # headers alone: a column that is not there must not cost hours of reading
-                check_columns(self.base, self.words, question)
-            except UnusableFile as verdict:
+            # headers alone: a column that is not there must not cost hours of reading
+            faults = column_faults(self.base, self.words, question)
+            for verdict in faults:
                 self.findings.add_issue(verdict.issue)
+            if faults:
                 return None
         if question and question.of_tables:
             return self._of_outcomes(question)  # other files of the engine lie beside them

@@ -69,6 +69,7 @@ def tables_with(base: Path, words: OwnWords, columns: Sequence[str]) -> dict[str
     named = {name: _header(base, name) for name in _named(base, words, TABLE_ENDS)}
     headers = named | {name: _header(base, name) for name in _of_bids(base) if name not in named}
     found: dict[str, list[str]] = {}
+    absent: dict[str, str] = {}
     for column in columns:
         own = folded(words.column(column))
         having = [name for name, header in named.items() if own in header]
@@ -76,9 +77,12 @@ def tables_with(base: Path, words: OwnWords, columns: Sequence[str]) -> dict[str
         having = having or [name for name, header in headers.items() if own in header]
         if len(having) > 1:
             raise UnusableFile(IssueCode.COLUMN_AGAIN, f"{own}: {', '.join(having)}")
-        if not having:
-            raise _without_column(column, own, headers)
-        found.setdefault(having[0], []).append(column)
+        if having:
+            found.setdefault(having[0], []).append(column)
+        else:
+            absent[column] = own
+    if absent:
+        raise _without_columns(absent, headers)
     for name in found:
         # A row is read from its left end, so that its first cell is what no fault can move.
         if PERSON in headers[name][1:]:
@@ -92,18 +96,30 @@ def near_name(name: str, others: Iterable[str]) -> str:
     return next((one for one in others if are_alike(one, name)), "") or nearest(name, others)
 
 
-def _without_column(column: str, own: str, headers: Mapping[str, Sequence[str]]) -> UnusableFile:
-    """Return the verdict on tables without a column, with the line that says its name there."""
+def _without_columns(
+    absent: Mapping[str, str], headers: Mapping[str, Sequence[str]]
+) -> UnusableFile:
+    """Return the verdict on tables without columns, with the lines that say their names there.
+
+    `absent`: by the owner's word the site's.  Others read the first alone.
+    """
     names = dict.fromkeys(name for header in headers.values() for name in header)
-    near = near_name(own, names)
-    asked = f"; did you mean '{near}'?" if near else ""
+    near = {column: near_name(own, names) for column, own in absent.items()}
+    asked = (
+        f"{own}; did you mean '{near[column]}'?" if near[column] else own
+        for column, own in absent.items()
+    )
     looked_at = ", ".join(headers) or f"no {PARTICIPANTS}, no {PHENOTYPE}"
+    lines = (
+        f"variables.{toml_key(column)}.column = {toml_value(one or '...')}"
+        for column, one in near.items()
+    )
     return UnusableFile(
         IssueCode.GROUP_COLUMN,
-        f"{own}{asked}: {looked_at}",
-        f"column {column}",
-        column=column,
-        line=f"variables.{toml_key(column)}.column = {toml_value(near or '...')}",
+        f"{', '.join(asked)}: {looked_at}",
+        f"column {next(iter(absent))}",
+        column=", ".join(absent),
+        line=", ".join(lines),
     )
 
 
@@ -114,12 +130,25 @@ def lacking(question: Question, words: OwnWords) -> tuple[str, ...]:
     return tuple(name for name in names if name.lower() in stated)
 
 
-def check_columns(base: Path, words: OwnWords, question: Question) -> None:
-    """Raise `UnusableFile` unless the site's tables have the columns that a question names."""
+def column_faults(base: Path, words: OwnWords, question: Question) -> list[UnusableFile]:
+    """Return why the site's tables lack columns that a question names."""
+    faults = []
+    for check in (_check_variables, _check_outcomes):
+        try:
+            check(base, words, question)
+        except UnusableFile as verdict:
+            faults.append(verdict)
+    return faults
+
+
+def _check_variables(base: Path, words: OwnWords, question: Question) -> None:
     tables_with(base, words, [v.name for v in question.variables if v.name not in question.of_runs])
     for one in question.variables:
         if not one.is_range:
             levels_here(one, words)
+
+
+def _check_outcomes(base: Path, words: OwnWords, question: Question) -> None:
     if question.of_tables:
         table = table_of_outcomes(base, words, question)
         if question.change and SESSION not in _header(base, table):

@@ -251,9 +251,12 @@ def check_site(
     if not owner.has_budget:
         refused += _uncounted(policy, site, owner.config, hint)
     if owner.has_budget:
-        fix = hint or "Compare epsilon, delta and computation with its file."
-        refusals = policy.refusals(site, owner.computation.name, owner.config)
-        refused += [_finding(err, fix) for err in refusals]
+        fix = (
+            hint or "Ask the owner for other settings, or change this line of the site's own file."
+        )
+        for refusal in policy.refusals(site, owner.computation.name, owner.config):
+            # The public text of a refused count says what to write.
+            refused.append(_finding(refusal, hint if refusal.code == "CAPE-E168" else fix))
     if accepted is not None:
         with _noted(refused, "Add subjects, or lower min_subjects in the site's policy."):
             policy.check_size(site, accepted.n_subjects)

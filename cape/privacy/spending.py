@@ -45,6 +45,8 @@ class Charge:
         return self.phase, self.round, self.field
 
 
+# Why a run `failed` that ended without an error here: a person or its engine ended it
+BY_HAND: Final = "stopped"
 # asked: it joined and holds nothing; held: its whole plan is reserved, charged or not; yielded:
 # another run has its place; finished, failed, closed: it ended.
 SpendingState = Literal["asked", "held", "yielded", "finished", "failed", "closed"]

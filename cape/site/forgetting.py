@@ -235,7 +235,9 @@ def _of_notes(folder: Path, named: re.Pattern[str]) -> Iterator[Removal]:
 def _of_store(folder: Path, label: str) -> Iterator[Removal]:
     store = DataStore.open(folder) if folder.is_dir() else None
     if store is not None and (entries := store.size(label)[0]):
-        what = f"{entries} entries of the data store"
+        # Of a label, in all studies: copies, which may lie under other folders than today's files
+        what = f"{entries} entries of the data store: copies of everybody called {label}, or of "
+        what += "unknown people, in all studies; they are read again when needed"
         yield Removal(path=folder, what=what, remove=functools.partial(_clear_store, store, label))
 
 

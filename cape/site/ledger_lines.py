@@ -198,7 +198,10 @@ def _changed(
         for name in line.replaces
     }
     plan, name = sum_up((Cost.parse(line.mu2),)), line.name or run.name
-    return {**lost, line.run: replace(run, state="held", plan=plan, since=line.date, name=name)}
+    return {
+        **lost,
+        line.run: replace(run, state="held", plan=plan, since=line.date, name=name, why=""),
+    }
 
 
 def run_line(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cape.privacy.cost import Cost
 from cape.privacy.holds import Clock, Decision
-from cape.privacy.spending import RunSpending
+from cape.privacy.spending import BY_HAND, RunSpending
 from cape.site.access import Access
 
 # Digits of a run's name that people read and type
@@ -44,7 +44,7 @@ def silence_text(seconds: float) -> str:
 def state_text(run: RunSpending, clock: Clock) -> str:
     """Return the state of a run, and how long it is silent if it holds a plan."""
     if run.state != "held":
-        return run.state
+        return "stopped" if run.state == "failed" and run.why == BY_HAND else run.state
     state = "charging" if run.charges else "held, nothing charged"
     if clock.is_running(run.run):
         return f"{state}, at work now"

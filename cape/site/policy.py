@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from cape.errors import ConfigError, DataError, FoundError, PrivacyBudgetError, own_words
 from cape.frozen import dataclass
@@ -167,7 +167,9 @@ class SitePolicy:
                 values[name] = mine
             elif name in FIXED:
                 if mine != theirs:
-                    raise PrivacyBudgetError("E154", site=site, detail=f"{name} was changed")
+                    raise PrivacyBudgetError(
+                        "E154", site=site, detail=f"{FOR_SITE}{name} was changed"
+                    )
                 values[name] = mine
             elif name == "hold_days":
                 values[name] = mine  # no limit: a received file must not shorten it
@@ -236,7 +238,7 @@ class SitePolicy:
             # As the site's own tables call it: what a word means here is not the owner's choice.
             here = self.words.column(column)
             if not _says([*map(folded, self.public_counts)], folded(here)):
-                detail = f"public_counts = {', '.join(self.public_counts) or 'none'}"
+                detail = f"{FOR_SITE}public_counts = {', '.join(self.public_counts) or 'none'}"
                 if folded(here) != folded(column):
                     detail += f"; the tables here call it {here}, which is what to add"
                 yield PrivacyBudgetError("E168", site=site, column=column, detail=detail)
@@ -263,7 +265,7 @@ class SitePolicy:
     def check_size(self, site: str, n_subjects: int) -> None:
         # A sum over very few people reveals much about each of them, even with noise.
         if n_subjects < self.min_subjects:
-            detail = f"{n_subjects} listed subjects, min_subjects={self.min_subjects}"
+            detail = f"{FOR_SITE}{n_subjects} listed subjects, min_subjects={self.min_subjects}"
             if self.share_policy_numbers:  # M_s is public, where the site says it at all
                 raise self._refused(site, "min_subjects", got="fewer")
             raise DataError("E153", site=site, detail=detail)
@@ -283,11 +285,17 @@ class SitePolicy:
         value = getattr(self, name)
         shipped = value == getattr(SitePolicy(), name)
         limit = " and ".join(map(pair_text, value)) if name in PAIR_KEYS else value
-        detail = f"{name} = {limit}" + ("" if got is None else f", {told or f'the run has {got}'}")
+        detail = f"{name} = {limit}"
+        detail += "" if got is None else f", {told or f'the run has {got}'}"
         if (self.share_policy_numbers or shipped) and got is not None:
             facts = {"setting": name, "allowed": limit, "got": got}
+            detail = f"{FOR_SITE}{detail}" if told else detail
             return PrivacyBudgetError("E260", site=site, detail=detail, **facts)
-        return PrivacyBudgetError("E154", site=site, detail=detail)
+        return PrivacyBudgetError("E154", site=site, detail=f"{FOR_SITE}{detail}")
+
+
+# Before what others do not read of a refusal
+FOR_SITE: Final = "For this site alone: "
 
 
 def _says(named: Sequence[str], one: str) -> bool:

@@ -17,7 +17,7 @@ import pytest
 import cape
 from cape.data.groups import read_compared
 from cape.data.issues import Findings
-from cape.data.person_tables import check_columns
+from cape.data.person_tables import column_faults
 from cape.engines.coinstac.computation import run
 from cape.errors import CapeError
 from cape.planning.consortium_folder import read_settings
@@ -136,6 +136,12 @@ def other_ids(t: Tables) -> None:
     t.people["participant_id"] = [f"X{m}" for m in range(PEOPLE)]
 
 
+def three_at_once(t: Tables) -> None:
+    t.change("dx", {"control": "0", "SZ": "1"}.__getitem__)
+    months(t)
+    unit_of_an_outcome(t)
+
+
 def one_level(t: Tables) -> None:
     t.change("sex", lambda cell: "F")
 
@@ -227,6 +233,31 @@ def test_the_line_that_is_printed_mends_it(tmp_path, fault) -> None:
         assert not findings.blocked
 
 
+def test_all_faulty_columns_are_told_in_one_go(tmp_path) -> None:
+    """Only dx was: nobody was in a level, so that no other column had a person to judge it by."""
+    tables = Tables(2)
+    three_at_once(tables)
+    folder = tables.written(tmp_path / "b")
+    owner = read_settings(None, {**GIVEN, "computation": "capecontrast", "n_sites": 3})
+    checked = check_folder(folder, owner, policy=SitePolicy.of_simulation())
+    assert [finding.severity for finding in checked.findings] == ["E"] * 3
+    said = join(folder, tmp_path / "run" / "1")
+    assert said == "CAPE-E139 Site b cannot use a column; see its site-error.txt."
+    error = (tmp_path / "run" / "1" / "output" / "site-error.txt").read_text()
+    text = "\n".join(finding.private for finding in checked.findings)
+    for told in (text, error):
+        assert "another coding?" in told
+        assert "months for years?" in told
+        assert "hippocampus: 80 of 80 far outside" in told
+    # Columns that are not there, too: in the headers of both tables.
+    t = Tables(2)
+    for columns, name in ((t.people, "icv"), (t.people, "age"), (t.volumes, "amygdala")):
+        columns[f"my_{name}"] = columns.pop(name)
+    checked = check_folder(t.written(tmp_path / "c"), owner, policy=SitePolicy.of_simulation())
+    text = " ".join(finding.private for finding in checked.findings)
+    assert all(f"a column {name}" in text for name in ("age, icv", "amygdala"))
+
+
 @pytest.mark.parametrize("fault", [months, coding], ids=lambda f: f.__name__)
 def test_others_stand(tmp_path, fault) -> None:
     """`join` needs every site that the owner named, so the run ends there; without the site it
@@ -277,6 +308,19 @@ def test_validate_says_before_a_budget_is_chosen_that_counts_stay_here(tmp_path)
         checked = check_folder(folder, owner, policy=policy)
         assert "".join(finding.code for finding in checked.findings) == code
         assert sum(checked.sites[0].counts) == PEOPLE
+
+
+def test_what_a_refused_count_needs_is_said_by_its_kind(tmp_path) -> None:
+    """It said to compare epsilon with its file."""
+    folder = Tables(2).written(tmp_path / "b")
+    owner = read_settings(None, {**GIVEN, "computation": "capecontrast"})
+    policy = SitePolicy(max_run=((1.0, 1e-5),))
+    found = check_folder(folder, owner, policy=policy).findings
+    texts = {finding.code: finding.private for finding in found if finding.severity == "E"}
+    assert 'add public_counts = ["dx"]' in texts["CAPE-E168"]
+    assert "Fix:" not in texts["CAPE-E168"]
+    assert "For this site alone: max_run = 1 at delta 1e-5" in texts["CAPE-E154"]
+    assert "change this line" in texts["CAPE-E154"]
 
 
 # -- what an owner may learn ---------------------------------------------------------------------
@@ -424,5 +468,5 @@ def test_without_public_columns_no_count_leaves(tmp_path) -> None:
 def test_two_levels_with_one_word_are_refused(tmp_path) -> None:
     folder = Tables(2).written(tmp_path / "b")
     words = OwnWords.from_mapping({"levels": {"dx": {"control": "SZ"}}, "tables": ["volumes.tsv"]})
-    with pytest.raises(Exception, match="alike"):
-        check_columns(folder, words, QUESTION)
+    (verdict,) = column_faults(folder, words, QUESTION)
+    assert "alike" in str(verdict)

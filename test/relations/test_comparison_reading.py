@@ -18,9 +18,9 @@ import pytest
 from cape.computations.capecontrast import CapeContrastConfig
 from cape.data.folders import words_beside
 from cape.data.groups import read_compared
-from cape.data.issues import Findings, IssueCode, UnusableFile
+from cape.data.issues import Findings, IssueCode
 from cape.data.people import read_people
-from cape.data.person_tables import check_columns
+from cape.data.person_tables import column_faults
 from cape.python.groups import _write_table as write_table
 from cape.settings.question import quoted
 from support.asked import GIVEN, config_of, rows_of, source_of
@@ -275,9 +275,8 @@ def test_15_names_stand_in_the_first_column(tmp_path, column) -> None:
     name = ("participants.tsv", "volumes.tsv")[column]
     lines = [line.split("\t") for line in (folder / name).read_text().splitlines()]
     (folder / name).write_text("\n".join("\t".join([*c[1:2], c[0], *c[2:]]) for c in lines))
-    with pytest.raises(UnusableFile) as refused:
-        check_columns(folder, words_beside(folder), config_of().question)
-    assert refused.value.issue.code is IssueCode.PERSON_FIRST
+    (refused,) = column_faults(folder, words_beside(folder), config_of().question)
+    assert refused.issue.code is IssueCode.PERSON_FIRST
 
 
 def test_15_cells_of_python_are_one_cell_each(tmp_path, plain) -> None:

@@ -25,6 +25,7 @@ from cape.engines.coinstac.documents import (
     reply_document,
 )
 from cape.errors import CapeError, ConfigError, StateLostError, StoppedError
+from cape.privacy.spending import BY_HAND
 from cape.protocol import wire
 from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
 from cape.protocol.ports import Source
@@ -357,7 +358,8 @@ def leave_run(party: str, base: Path, output: Path, places: SitePlaces) -> None:
         policy = record.policy_at_join
         if policy.ledger_file != NO_LEDGER:
             home = home_of(places, output)
-            _ledger(policy, party, base, places, record.inputs, home).end(store.nonce, "failed")
+            file = _ledger(policy, party, base, places, record.inputs, home)
+            file.end(store.nonce, "failed", text=BY_HAND)
 
 
 def home_of(places: SitePlaces, output: Path) -> Path:

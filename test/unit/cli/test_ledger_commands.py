@@ -15,6 +15,7 @@ import pytest
 
 from cape.cli import main
 from cape.privacy.accounting import display_epsilon, gdp_epsilon
+from cape.privacy.spending import BY_HAND
 from cape.site.access import AccessRecords, round_file
 from cape.site.files import folder_lock
 from cape.site.ledger_file import LifetimeLedgerFile, read_ledger
@@ -105,6 +106,11 @@ def test_a_run_that_spent_its_plan_need_not_be_closed_and_people_are_told_once(
     assert f"ledger close {BEN[:8]}" not in text
     assert f"ledger close {NOBODY[:8]}" in text
     assert text.count("all runs on these people") == 1
+    # 2.8 spent of 10 left 9.3, which looked wrong.
+    assert text.count("composed exactly: epsilons do not add") == 1
+    # Whoever ended it by hand was told that it failed.
+    file.end(NOBODY, "failed", text=BY_HAND)
+    assert " stopped, since " in said(capsys)[1]
     other = replace(spending.run("5c" * 16), people=frozenset({"e" * 32}), dataset="E")
     file.join(other, cost(1))
     _, text = said(capsys)

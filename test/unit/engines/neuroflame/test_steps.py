@@ -399,4 +399,4 @@ def test_a_run_that_the_framework_ends_frees_what_it_holds(data: Path, tmp_path:
     play(folder, tmp_path / "out", dict(SETTINGS), limit=6)
     for site in SITES:
         (run,) = read_ledger(folder / f"{site}.jsonl").runs
-        assert (run.state, bool(run.charges)) == ("failed", True)
+        assert (run.state, run.why, bool(run.charges)) == ("failed", "stopped", True)
