@@ -539,6 +539,11 @@ ARRAYS: list[Case] = [
     ("blanks", content(lambda old: old.replace(b",", b" ")), "X138"),
     ("no header", lines(lambda rows: rows[1:]), "right"),
     ("a header of labels of regions", lines(lambda rows: ["1,2,3,4,5,6", *rows[1:]]), "right"),
+    (
+        "a header of whole numbers with a point",
+        lines(lambda rows: ["1.,2.0,3,4,5,6", *rows[1:]]),
+        "X138",
+    ),
     ("a header of other numbers", lines(lambda rows: ["1,2,2,4,5,6", *rows[1:]]), "X138"),
     ("a header alone", lines(lambda rows: rows[:1]), "X138"),
     ("no bytes", content(lambda old: b""), "X107"),
