@@ -475,14 +475,16 @@ class Consortium:
         DataError
             At a site, no person passed the checks, or more than half fail by one.
         """
-        values = {
+        values: dict[str, object] = {
             **({} if self.space is None else {"feature_space": self.space.kind}),
             **self._shape(),
             **({"n_components": components} if components else {}),
             **(settings or {}),
         }
-        name = computation or proposed(values)
-        config = load(name).config.from_input({"epsilon": epsilon, "delta": delta, **values})
+        name, asked = computation or proposed(values), {"epsilon": epsilon, "delta": delta}
+        if folders := self._folders():
+            values |= simulation.layout_of(folders, {"computation": name, **values, **asked})
+        config = load(name).config.from_input({**asked, **values})
         counted = counted_together(
             self._source(site, people, config).counted for site, people in self._sites.items()
         )

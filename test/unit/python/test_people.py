@@ -273,6 +273,11 @@ def test_files_whose_people_nobody_states_name_the_way_of_python(tmp_path):
     with pytest.raises(DataError, match=r"E165 .*\n.*give a list of one file a person") as caught:
         cape.JointICA(2, private=False, settings=TURNED).fit(folders)
     assert "run cape people there" not in str(caught.value)
+    for folder in folders:
+        (folder / "site-policy.toml").write_text('layout = "{subject}_roi.csv"\n')
+    # A run took the number of regions from the files, the plan asked for it (E013).
+    plan = cape.Consortium(folders).budget(epsilon=8.0, components=2, settings=TURNED)
+    assert "8 people at 2 sites" in repr(plan)
 
 
 def test_two_sites_run_as_in_a_consortium(folder, tmp_path):
