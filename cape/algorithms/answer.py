@@ -214,6 +214,12 @@ def _by_group(f: Facts, observed: Array) -> Array:
     return np.full(f.K, min(max(each, 0.3), 1.05))
 
 
+def _at_odds(f: Facts, observed: Array) -> Array:
+    """Return the factor (K,) on D where groups lack values at odds at sites: less lies within."""
+    square, within = f.odds / observed**2, max(float((f.people[0] ** 2).sum()) / f.M, 1e-9)
+    return np.asarray(1 - np.minimum(observed / 0.8, 1.0) * np.minimum(square / within, 0.5))
+
+
 def _squares(f: Facts, share: Array, observed: Array) -> tuple[Array, Array, Flags]:
     """Return mean squares (K,) of w v, shrunk to their mean, and which are too small to know.
 
@@ -251,6 +257,7 @@ def answer_of(f: Facts) -> TermAnswer:
     square = np.trace(ww, axis1=1, axis2=2) / q
     observed, its_noise = _observed(f, share)
     there = (observed / f.pool if public.protected else observed) * _by_group(f, observed)
+    there = there * _at_odds(f, observed)
     squares, squares_error, small = _squares(f, share, observed)
     sd = np.sqrt(squares / (square * observed * J**1.7))
     _, B_error, leak, R2 = f.effects

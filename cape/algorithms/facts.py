@@ -205,8 +205,11 @@ class Facts(Adjusted):
             covariates = self.x_sites[1] @ self.Li**2
             there[:, 0] += covariates @ (self.adjusted.gamma**2).mean(axis=1)
             there[:, 1] = covariates @ (B**2).mean(axis=1)
-        there[:, 0] = size**2 * there[:, 0] + w2
+        there[:, 0] = size**2 * (there[:, 0] + self.odds) + w2
         there[:, 1] += self.u_sites[1] + (v2 if self.k is not None else 0.0)
+        # People who lack an outcome, and the cut, draw its site means to 0.
+        drawn = 0.1 + np.clip(self.kept_missing[0] - self.missing[0], 0.0, 0.8)
+        there[:, 1] += ((self.u_sites[0] * drawn / (1.0 - drawn)) ** 2).mean(axis=1)
         share, limit = self.public.people / self.M, Y * self.C / math.sqrt(self.K)
         each = [uncentred(w, v, self.rho, limit) for w, v in np.sqrt(there).tolist()]
         common = uncentred(math.sqrt(w2), math.sqrt(v2), self.rho, limit) if w2 else 0.0

@@ -75,6 +75,9 @@ RHO, RHO_PROTECTED, Y = 0.04, 0.2, 0.5
 PAIR: Final = (-0.15, 0.5)
 # Most that people missing from one group may widen it by
 RHO_TILT: Final = 1.2 * 0.08
+# .. and from groups at odds at sites; its unit beside outcomes by site, of radius 1
+RHO_SITES: Final = 0.16
+TILT: Final = 4 / 3
 # [3] Factors of what the cut takes by code and along w, (public, protected)
 RAMPS = ((1.3, 2.2), (0.6, 0.6))
 # Size of the parts of `kept` that are no share of people

@@ -20,7 +20,9 @@ from cape.algorithms.looks import (
     FEW,
     RHO,
     RHO_PROTECTED,
+    RHO_SITES,
     RHO_TILT,
+    TILT,
     Looks,
     Stage,
     by_outcome,
@@ -222,7 +224,24 @@ class Placed:
         tilt, noise = self.tilt
         small = self.stage == "half" and self.K > 1 and self.public.G < SMALL_HALF
         wider = min(max(float(np.linalg.norm(tilt)) - 2 * noise, 0.0) * 1.2, RHO_TILT)
-        return (0.0 if small else RHO) + wider
+        return max((0.0 if small else RHO) + wider, min(1.5 * math.sqrt(self.odds), RHO_SITES))
+
+    @cached_property
+    def odds(self) -> float:
+        """Mean square over sites of the code times the share of outcomes that are there.
+
+        0 unless it is clear: people missing from one group here and from the other one there.
+        """
+        if self.public.protected or "sites" not in self._seen:
+            return 0.0
+        mean, noise = self.seen("sites")
+        share = self.public.people / self.M
+        unit = 1 / (TILT * self.u_sites_radius * np.maximum(share, 1e-6))[:, None]
+        variance = float(share @ (noise * unit[:, 0]) ** 2)
+        spread = noise**2 * math.sqrt(2 * self.q * float(share**2 @ unit[:, 0] ** 4))
+        tilts = mean.reshape(self.S, -1)[:, self.K :] * unit
+        square = float(share @ (tilts**2).sum(axis=1)) - self.q * variance
+        return square if square > 2 * spread else 0.0
 
     # -- round 2: centres and middles ------------------------------------------------------------
 
@@ -369,6 +388,13 @@ class Placed:
         noise = math.sqrt(float(self.first_centre[2].mean()))
         return sites_radius(self.K) + (0.5 * math.sqrt(self.K) * noise if noise > 0.3 else 0.0)
 
+    @property
+    def blocks(self) -> Seen:
+        """Outcomes by site (S, K), or by group (L, K) where that is not asked."""
+        sites = self.plan.asks("sites")
+        mean, noise = self.seen("sites" if sites else "again")
+        return Seen(mean.reshape(self.S if sites else self.L, -1)[:, : self.K], noise)
+
     @cached_property
     def u_sites(self) -> tuple[Array, Array, float]:
         """Site centres (S, K), the variance (S,) of what is left, and that of their mean.
@@ -377,7 +403,7 @@ class Placed:
         """
         if "sites" not in self._seen:
             return np.zeros((self.S, self.K)), np.full(self.S, 0.25), 0.0
-        mean, noise = self.seen("sites")
+        mean, noise = self.blocks
         g, middle, error = self._by_site(mean, noise)
         first, second = self.first_centre[2], self.S * (noise / self.pool) ** 2
         kept = first / (first + second + 1.0 / self.M)

@@ -38,7 +38,7 @@ from cape.algorithms.estimators import (
     SubjectQuery,
 )
 from cape.algorithms.facts import Facts
-from cape.algorithms.looks import PAIR, SKEW, Stage, moved, plan, sites_radius
+from cape.algorithms.looks import PAIR, SKEW, TILT, Stage, moved, plan, sites_radius
 from cape.algorithms.placed import Seen
 from cape.algorithms.population import BINS
 from cape.algorithms.rows import People, columns_of_people
@@ -104,7 +104,9 @@ def _looks(f: Facts) -> dict[str, Look]:
     look("zsites", S, rows.zsites_rows, lambda f: f.z_sites_radius)
     look("design", p * (p + 1) // 2 + p * q + protected, rows.design_rows, rows.design_bound,
          shape="psd" if p else "ball")  # fmt: skip
-    look("sites", S * K, rows.sites_rows, lambda f: f.u_sites_radius)
+    tilts = 0 if protected else q
+    look("sites", S * (K + tilts), rows.sites_rows,
+         lambda f: f.u_sites_radius * math.hypot(1.0, TILT / 4 if tilts else 0.0))  # fmt: skip
     look("again", L * K, rows.again_rows, lambda f: sites_radius(K))
     look("balance", p * q, rows.balance_rows, balance, part=rows.balance_part)
     look("moments", p * (p + 1) // 2, rows.moments_rows, lambda f: f.b**2, shape="psd")

@@ -24,6 +24,7 @@ from cape.algorithms.looks import (
     RAMP_RADIUS,
     RAMPS,
     SKEW,
+    TILT,
     Stage,
     Y,
     sites_radius,
@@ -225,9 +226,14 @@ def middle_rows(f: Facts, a: People) -> Array:
     parts = [a.x if f.stage != "half" else a.x[:, :0]]
     parts.append(2 * b * np.where(a.asked, a.here - 0.5, 0.0)[:, None])
     if not f.public.protected:
-        share = a.there.sum(axis=1) / np.maximum(a.has.sum(axis=1), 1)
-        parts.append(4 * b * a.r * (share - 0.5)[:, None])
+        parts.append(4 * b * _tilt(a))
     return np.hstack(parts)
+
+
+def _tilt(a: People) -> Array:
+    """Return the code times the share of outcomes (n, q), at most 1/4; codes sum to 0 at a site."""
+    share = a.there.sum(axis=1) / np.maximum(a.has.sum(axis=1), 1)
+    return np.asarray(a.r * (share - 0.5)[:, None])
 
 
 def middle_bound(f: Facts) -> float:
@@ -280,7 +286,11 @@ def again_rows(f: Facts, a: People) -> Array:
 
 
 def sites_rows(f: Facts, a: People) -> Array:
-    return _blocks(a.site, f.S, ball(_outcomes(f, a), f.u_sites_radius))
+    """Outcomes by site, and of public codes whether people without values differ by group there."""
+    rows = [ball(_outcomes(f, a), f.u_sites_radius)]
+    if not f.public.protected:
+        rows.append(f.u_sites_radius * TILT * _tilt(a))
+    return _blocks(a.site, f.S, np.hstack(rows))
 
 
 # -- round 4 -------------------------------------------------------------------------------------

@@ -71,7 +71,10 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
         return value
     if name in ("xsites", "zsites", "sites"):
         side = np.where(np.arange(f.S) % 2, -SITES_APART, SITES_APART) * f.n_s / f.M
-        return np.repeat(side, size // f.S)
+        blocks = np.repeat(side[:, None], size // f.S, axis=1)
+        if name == "sites":
+            blocks[:, K:] = 0.0  # nobody is missing
+        return blocks.ravel()
     if name == "design":
         return _moments(f, size, noise)
     if name == "moments":

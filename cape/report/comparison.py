@@ -292,8 +292,8 @@ def _centre(f: Facts, found: TermAnswer | None) -> tuple[Array, Array]:
     if np.linalg.norm(lacking) > f.u_sites_radius / 2:
         rest, error = lacking, variance
     else:
-        blocks, noise = f.seen("sites" if f.plan.asks("sites") else "again")
-        rest = blocks.reshape(-1, f.K).sum(axis=0) / observed
+        blocks, noise = f.blocks
+        rest = blocks.sum(axis=0) / observed
         error = noise**2 * (blocks.size / f.K) / observed.mean() ** 2
     error = error + (sd / f.scale) ** 2 / (f.M * observed)
     error = np.sqrt(error + relative * (rest**2 + lacking**2))
