@@ -201,7 +201,9 @@ def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, stri
                 table(f"site {check.site}", SUBJECT_COLUMNS, _subject_rows(check))
             for line in check.inspection.left_out:
                 say(line)
-            _print_needs(check, headers_only=checked.headers_only, sends_maps=sends_maps)
+            _print_needs(
+                check, headers_only=checked.headers_only, sends_maps=sends_maps, of_tables=of_tables
+            )
             _print_said(check, owner)
             _print_findings(check.findings)
         if len(checked.sites) > 1:
@@ -229,23 +231,28 @@ def _print_settings(owner: OwnerSettings) -> None:
 
     config = owner.config
     space = config.mask if config.feature_space == "mask" else config.feature_space
-    parts = [f"settings {config.digest()[:16]}", f"space {space}"]
+    of_tables = config.question is not None and config.question.of_tables
+    parts = [f"settings {config.digest()[:16]}", *([] if of_tables else [f"space {space}"])]
     if max_components := resolve(config).max_components:
         asked = getattr(config, "n_components", 0)
         parts.append(f"{asked or f'at most {max_components}'} components")
-    parts.append(f"TR {config.tr:g} s" if config.tr else "TR any")
+    if not of_tables:  # people of tables have no series
+        parts.append(f"TR {config.tr:g} s" if config.tr else "TR any")
     if not owner.has_budget:
         parts.append("epsilon and delta not given: no plan is checked")
     say(" | ".join(parts))
 
 
-def _print_needs(check: SiteCheck, *, headers_only: bool, sends_maps: bool) -> None:
+def _print_needs(
+    check: SiteCheck, *, headers_only: bool, sends_maps: bool, of_tables: bool
+) -> None:
     accepted, needs = check.inspection.accepted, check.inspection.needs
     if accepted is not None:
         space = accepted.space
-        shape = " x ".join(str(n) for n in space.shape)
+        kind = " ".join(filter(None, (space.kind, " x ".join(map(str, space.shape)))))
+        features = f"{kind} with {space.n_features} features, hash {space.digest[:16]}; "
         say(
-            f"{space.kind} {shape} with {space.n_features} features, hash {space.digest[:16]}; "
+            f"{'' if of_tables else features}"
             f"{accepted.n_subjects} subjects, {len(accepted.failed)} fail and count as zeros"
         )
         if sends_maps:

@@ -162,7 +162,9 @@ def kind_of(names: Sequence[str]) -> FileKind:
 
 def space_for(names: Sequence[str]) -> str:
     """Return the setting feature_space that fits the files of a folder."""
-    kind = kind_of([name for name in names if not _is_beside(name)])
+    # Tables such as sub-01_roi.csv are no series by their names, unless there is nothing else.
+    data = [name for name in names if name.lower().endswith(_DATA)]
+    kind = kind_of([name for name in data if not _is_beside(name)] or data)
     if kind == "cifti":
         ends = (s for s, end in CIFTI_SUFFIX.items() if any(n.endswith(end) for n in names))
         return next(ends, "grayordinates")

@@ -189,7 +189,7 @@ class IssueCode(Enum):
     TABLE_LINE = (38, "E", "A line of a table cannot be read", "", _RESAVE)
     TABLE_SEPARATOR = (38, "E", "A table is separated by another character than its name says", "{separator} between cells", "save it again with {separator} between cells, under the same name")
     TABLE_RAGGED = (38, "E", "Rows of a table have another number of cells than its header", "{n_cells} cells", _RESAVE)
-    TABLE_NO_HEADER = (38, "E", "A table has no header", "a first line with the names of the columns", "add a first line with the names of the columns")
+    TABLE_NO_HEADER = (38, "E", "A table has no header", "a first line with the names of the columns", "add a first line with the names of the columns, such as r1,r2,r3")
     TABLE_CELL = (38, "E", "A cell of a table is not a number", "numbers with a decimal point", _RESAVE)
     TABLE_COLUMN_EMPTY = (38, "X", "A column of a table has no number", "a number in every row", "a parcel that the images do not cover has none: take its column out of the tables of all people (and its label out of the atlas), or leave the person out")
     TABLE_NAMES = (38, "E", "A table has columns without a name or with the same", "a name for every column", "name every column once; take a first column out that only counts the rows")

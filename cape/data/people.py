@@ -74,6 +74,8 @@ from cape.settings.words import parse_entities, parse_exclusions
 SOURCES: Final = ("data", "manifest", "bids")
 # Names shown where nobody states the people, and commands printed for one refusal
 MAX_NAMES: Final = 3
+# The label in the name of a file, and what follows it
+_LABEL_AND_END: Final = re.compile(r"(sub-[A-Za-z0-9]+)([^A-Za-z0-9/][^/]*)")
 MAX_WAYS: Final = 6
 # Entities listed where no image fits, as examples.
 MAX_ENTITIES: Final = 6
@@ -574,7 +576,13 @@ class _Reader:
         folder = shlex.quote(str(self.base))
         manifest = shlex.quote(str(self.base / MANIFEST_NAMES[0]))
         first = series[0] if series else "PATTERN"
-        first = shlex.quote(first.replace(f"sub-{label}", "sub-{subject}") if label else first)
+        first = first.replace(f"sub-{label}", "sub-{subject}") if label else first
+        # One file a person, all with one ending; other names may be those of sessions.
+        found = [match for name in series if (match := _LABEL_AND_END.fullmatch(name))]
+        labels, ends = ({match[group] for match in found} for group in (1, 2))
+        if not label and len(ends) == 1 and len(labels) == len(series):
+            first = "{subject}" + ends.pop()
+        first = shlex.quote(first)
         return [
             f"cape people {folder} --layout {first}",
             f"cape people {folder} --write {manifest}",

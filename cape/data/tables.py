@@ -45,6 +45,8 @@ MAX_LIST_BYTES: Final = 200 * 2**20
 MAX_ROW_LETTERS: Final = 10**6
 # Bytes of a table in which zeros are looked for.
 MAX_SNIFFED: Final = 4096
+# A fraction that is not 0, or an exponent
+_OF_DATA: Final = re.compile(r"\.0*[1-9]|\de", re.ASCII | re.IGNORECASE)
 # Columns listed where a wanted one is missing.
 MAX_HEADINGS: Final = 12
 
@@ -114,7 +116,8 @@ def table_cells(
 def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], Array]:
     """Return names of columns and the numbers below them, shape (rows, columns).
 
-    Without a `delimiter` (.1D, .txt) the text says it, and there may be no names.
+    Without a `delimiter` (.1D, .txt) the text says it.  Such files, and those whose first line is
+    of fractions or exponents (np.savetxt), may have no names.
     """
     header_optional = not delimiter
     if header_optional:
@@ -173,8 +176,10 @@ def _names_and_rows(
     below = line_cells(lines[1]) if len(lines) > 1 else ()
     if _count_up(first) and below and not _count_up(below):
         return first, lines[1:]
-    # A header of other numbers is the first row of data, which would be lost.
-    if not header_optional:
+    # A header of other numbers is the first row of data, which would be lost.  Most cells with a
+    # fraction or an exponent are data: no names look like that.
+    n_data = sum(_OF_DATA.search(cell) is not None for cell in first)
+    if not header_optional and 2 * n_data <= width:
         raise UnusableFile(IssueCode.TABLE_NO_HEADER, str(lines[0]))
     return (), lines
 

@@ -294,12 +294,15 @@ def _of_one_version(study: _Study) -> _Study:
     ConfigError E018: nobody states the people, or versions or tasks are to be chosen.
     """
     versions = f"CAPE-E{100 + IssueCode.RUN_VERSIONS.number}"
-    for site, refusal in study.refusals.items():
-        if refusal.code != versions:
-            ways = "".join(f"\n  {way}" for way in refusal.ways)
-            problem = f"site {site}: {refusal.text.removesuffix('.')}"
-            do = f"type one of{ways}" if ways else "then type the command again."
-            raise ConfigError("E018", problem=problem, do=do)
+    refused = {site: each for site, each in study.refusals.items() if each.code != versions}
+    for site, refusal in refused.items():
+        problem = f"site {site}: {refusal.text.removesuffix('.')}"
+        ways = "".join(f"\n  {way}" for each in refused.values() for way in each.ways)
+        do = f"type one of{ways}" if ways else "then type the command again."
+        if len(refused) > 1:
+            problem += f"; refused as well: {', '.join(list(refused)[1:])}"
+            do = f"for each site {do}" if ways else do
+        raise ConfigError("E018", problem=problem, do=do)
     named = study.named
     keys = dict.fromkeys((*ORDER, *(key for *_, entities in named for key in entities)))
     choosing = [key for key in keys if key == "task" or key not in RUN_MAKERS]

@@ -176,7 +176,7 @@ def compare_cards(cards: Mapping[str, SiteCard], config: Config) -> None:
         problem = f"{', '.join(more)}: more people in cells than there are"
         raise ConsortiumError("E204", field="number of people in public cells", sites=problem)
     if problem := config.wrong_sites(tuple(cards)):
-        raise _wrong(problem)
+        raise _wrong(problem, config, len(cards))
 
 
 def _plain(card: SiteCard) -> str:
@@ -234,16 +234,22 @@ def check_declared(config: Config, n_sites: int = 0) -> None:
         _check_shares(config, n_sites)
 
 
-def _wrong(problem: str) -> ConfigError:
-    do = "wait for all sites, or the owner corrects the number.  Of two sites each learns the "
-    do += "other's sum; one lab alone sets n_sites = 1, min_sites = 1 and noise = local."
+def _wrong(problem: str, config: Config, n_sites: int) -> ConfigError:
+    if n_sites == 1:
+        do = "wait for all sites; one lab alone sets n_sites = 1, min_sites = 1 and noise = local."
+    elif config.expected_sites in (0, n_sites) and n_sites < config.min_sites:
+        do = f"wait for all sites, or the owner sets min_sites = {n_sites} "
+        do += f"(--set min_sites={n_sites})"
+        do += "; of two sites each learns the other's sum." if n_sites == 2 else "."
+    else:
+        do = "wait for all sites, or the owner corrects n_sites and site_names."
     return ConfigError("E152", problem=problem, do=do)
 
 
 def _check_shares(config: Config, n_sites: int) -> None:
     """Refuse (E152) a number of sites that does not fit the settings, or S_C and t for it."""
     if problem := config.wrong_number(n_sites):
-        raise _wrong(problem)
+        raise _wrong(problem, config, n_sites)
     colluders, survivors = config.colluders(n_sites), config.survivors(n_sites)
     if not 0 <= colluders < n_sites:
         raise ConfigError(

@@ -46,6 +46,7 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.python.people import (
+    TRANSPOSE,
     by_site,
     features_of,
     in_python_words,
@@ -57,7 +58,7 @@ from cape.python.people import (
     with_names,
 )
 from cape.report import privacy_json, write_results
-from cape.settings.config import ALONE, ONE_SITE, Config
+from cape.settings.config import ALONE, Config, settings_of_few
 from cape.settings.question import MAX_OUTCOMES
 from cape.settings.wings import LABORATORY, require
 from cape.simulation import simulate as simulation
@@ -317,6 +318,11 @@ class Consortium:
         self.space = FeatureSpace.of_matrix(n_features) if space is None else space
         self._longest = max(map(len, arrays))
 
+    def __repr__(self) -> str:
+        given = self._sites.items()
+        sites = (f"{s}: {'a folder' if isinstance(x, Path) else len(x)}" for s, x in given)
+        return f"<Consortium, people of each site: {', '.join(sites)}>"
+
     def _all(self) -> Iterator[Array | SiteRun]:
         return (X for x in self._sites.values() if not isinstance(x, Path) for X in x)
 
@@ -373,7 +379,7 @@ class Consortium:
         given = privacy_given(epsilon, private, settings)
         values: dict[str, object] = {
             **({} if self.space is None else {"feature_space": self.space.kind}),
-            **(ONE_SITE if len(self._sites) == 1 else {"min_sites": min(3, len(self._sites))}),
+            **settings_of_few(len(self._sites)),
             "n_sites": len(self._sites),
             "delta": delta,
             **self._shape(),
@@ -442,6 +448,7 @@ class Consortium:
         *,
         epsilon: float,
         delta: float = 1e-5,
+        components: int = 0,
         computation: str | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> PlannedRun | PlannedComparison:
@@ -453,6 +460,8 @@ class Consortium:
         ----------
         epsilon, delta, computation, settings
             As for `run`.
+        components : int
+            As for `cape.budget`.
 
         Returns
         -------
@@ -466,13 +475,16 @@ class Consortium:
         DataError
             At a site, no person passed the checks, or more than half fail by one.
         """
-        values = {
+        values: dict[str, object] = {
             **({} if self.space is None else {"feature_space": self.space.kind}),
             **self._shape(),
+            **({"n_components": components} if components else {}),
             **(settings or {}),
         }
-        name = computation or proposed(values)
-        config = load(name).config.from_input({"epsilon": epsilon, "delta": delta, **values})
+        name, asked = computation or proposed(values), {"epsilon": epsilon, "delta": delta}
+        if folders := self._folders():
+            values |= simulation.layout_of(folders, {"computation": name, **values, **asked})
+        config = load(name).config.from_input({**asked, **values})
         counted = counted_together(
             self._source(site, people, config).counted for site, people in self._sites.items()
         )
@@ -498,7 +510,7 @@ class Consortium:
         if self.space is not None and 0 < self._longest < min_timepoints <= self.space.n_features:
             problem = f"at most {self._longest} time points (rows) of {self.space.n_features} "
             problem += f"features (columns), and min_timepoints = {min_timepoints}"
-            do = "transpose what is features by time (X.T), or lower min_timepoints."
+            do = f"transpose what is features by time ({TRANSPOSE}), or lower min_timepoints."
             raise ConfigError("E284", problem=problem, do=do)
 
     def _folders(self) -> dict[str, Path]:
@@ -750,7 +762,6 @@ def budget(
         "delta": delta,
         "n_components": components or None,
         "computation": computation or None,
-        **({"min_sites": 2} if sites == 2 else {}),  # as `Consortium.run` and `compare_groups`
         **(settings or {}),
     }
     return planning.any_budget_of(

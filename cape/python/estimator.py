@@ -19,6 +19,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.data.checks import MAX_BAD
+from cape.data.matrices import Orientation
 from cape.data.runs import Person, SiteRun
 from cape.errors import ConfigError
 from cape.protocol.messages import FeatureSpace
@@ -434,7 +435,10 @@ class JointICA(_Base):
                 else self.masker.transform(person, confounds)
             )
             confounds = None
-        person, names = with_names(person)
+        by_time: Orientation = "time_by_feature"
+        if (self.settings or {}).get("orientation") == "feature_by_time":
+            by_time = "feature_by_time"
+        person, names = with_names(person, by_time)
         if is_file(person):
             return run_of(person, confounds, place), ()
         array = np.asarray(person)

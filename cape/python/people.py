@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
@@ -13,7 +14,7 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.data.file_type import MATRIX_SUFFIXES, suffix_of
 from cape.data.issues import Findings, UnusableFile
-from cape.data.matrices import read_matrix
+from cape.data.matrices import Orientation, read_matrix
 from cape.data.people import read_people
 from cape.data.runs import Person, SiteRun
 from cape.data.subjects import joined_in_time, read_subject
@@ -25,6 +26,8 @@ from cape.settings.option import out_of_range
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 
+# What to do with people who are features by time
+TRANSPOSE: Final = "X.T, or for files JointICA(settings={'orientation': 'feature_by_time'})"
 # Cells of a table of confounds that hold no number
 MISSING = ("n/a", "N/A", "nan", "NaN", "")
 
@@ -39,10 +42,11 @@ def is_table(x: Any) -> bool:
     return isinstance(x, str | os.PathLike) and suffix_of(Path(x).name) in MATRIX_SUFFIXES
 
 
-def with_names(X: Any) -> tuple[Any, tuple[str, ...]]:
+def with_names(X: Any, orientation: Orientation = "time_by_feature") -> tuple[Any, tuple[str, ...]]:
     """Return a person's data and the names of the columns, if there are any.
 
-    An array file or a frame becomes an array (n_timepoints, n_features); others stay as they are.
+    An array file, of this `orientation`, or a frame becomes an array (n_timepoints, n_features);
+    others stay as they are.
     ConfigError CAPE-E284: a file that cannot be used.
     """
     if hasattr(X, "columns"):
@@ -55,13 +59,14 @@ def with_names(X: Any) -> tuple[Any, tuple[str, ...]]:
     if not place.is_file():
         raise ConfigError("E284", problem=f"no file {place}", do="give names of files.")
     try:
-        series = read_matrix(SiteRun(path=place, name=place.name), "time_by_feature")
+        series = read_matrix(SiteRun(path=place, name=place.name), orientation)
     except UnusableFile as fault:
         code, values = fault.issue.code, fault.issue.values
         problem = code.problem.format(**values)
         problem = f"{place}: {problem[:1].lower()}{problem[1:]} ({fault.issue.observed})"
         do = code.remedy.format(**values).split(", or ask the owner")[0]
-        raise ConfigError("E284", problem=problem, do=f"{do}; a row per time point.") from fault
+        do += "; a row per time point." if orientation == "time_by_feature" else "."
+        raise ConfigError("E284", problem=problem, do=do) from fault
     return np.asarray(series.values.T, dtype=np.float64), series.columns
 
 
@@ -184,13 +189,24 @@ _IN_PYTHON: Final = (
     ("n_sites = 1, min_sites = 1 and noise = local", "settings={'min_sites': 1, 'noise': 'local'}"),
     ("accept_low_quality = true", "settings={'accept_low_quality': True}"),
     ("set accept_low_quality.", "settings={'accept_low_quality': True}."),
-    ("; wait for all sites, or the owner corrects the number.", "; correct the number."),
+    ("wait for all sites, or the owner corrects ", "correct "),
+    ("wait for all sites, or ", ""),
+    ("wait for all sites; one lab alone sets ", "give "),
     ("(the owner)", "(in settings=)"),
     (", or leave the subject out (exclude in participants.tsv)", ", or leave the person out"),
     ("cape simulate --replace", "replace=True"),
+    ("; run cape people there.", "."),
+    ("; of several sites, for each site's folder by itself", ""),
+    (
+        "type one of the commands of cape people FOLDER: --layout",
+        "give a list of one file a person, such as {'a': sorted(Path('a').glob('*.csv'))}, or type "
+        "at a command line, once: cape people FOLDER --layout",
+    ),
     ("--out ", "out="),
     ("--out", "out="),
 )
+_OWNER_SETS: Final = re.compile(r"the owner sets (\w+) = (\d+) \(--set \w+=\d+\)")
+_READ_WITH: Final = re.compile(r"is read with feature_space = (\w+)")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -208,6 +224,8 @@ def in_python_words(function: Callable[P, R]) -> Callable[P, R]:
             text = str(err)
             for there, here in _IN_PYTHON:
                 text = text.replace(there, here)
+            text = _OWNER_SETS.sub(r"give settings={'\1': \2}", text)
+            text = _READ_WITH.sub(r"is read with settings={'feature_space': '\1'}", text)
             err.args = (text,)  # commands print `public`
             raise
 
@@ -239,7 +257,7 @@ def features_of(arrays: Sequence[Any], known: int = 0) -> int:
     problem = f"arrays of {range_of(rows)} rows and {range_of(columns)} columns"
     problem += f" for {known} features" if known else ", but features are the same in all people"
     if rows == {known} or (not known and len(rows) == 1):
-        do = f"they look transposed (X.T): {do}"
+        do = f"they look transposed ({TRANSPOSE}): {do}"
     raise ConfigError("E284", problem=problem, do=f"{do}, a row per time point.")
 
 

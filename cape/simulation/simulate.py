@@ -37,7 +37,7 @@ from cape.report import add_score, draw_site
 from cape.report.files import read_record
 from cape.report.network_maps import Brought
 from cape.report.private_folder import SiteFacts
-from cape.settings.config import ALONE, ONE_SITE, RESERVED, Config
+from cape.settings.config import ALONE, RESERVED, Config, settings_of_few
 from cape.settings.own_words import POLICY_FILE
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way, notices
@@ -280,8 +280,7 @@ def _chosen(
         chosen.setdefault("site_names", ",".join(sites))
     if len(sites) == 1 and "min_sites" not in chosen:
         warnings.warn(ALONE, CapeWarning, stacklevel=3)
-        chosen = {**ONE_SITE, **chosen}
-    return chosen
+    return {**settings_of_few(len(sites)), **chosen}
 
 
 def _settings_of(directory: Path) -> dict[str, object]:

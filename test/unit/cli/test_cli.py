@@ -701,7 +701,11 @@ def test_the_number_of_sites_of_set_counts_before_that_of_the_file(
         # As in a run.  Colluders past the sites were a ZeroDivisionError, two sites "Yes".
         (["--epsilon", "1", "--colluders", "4"], "assumed_colluders=4 of 4 sites; allowed 0 to 3"),
         (["--epsilon", "1", "--colluders", "5"], "assumed_colluders=5 of 4 sites; allowed 0 to 3"),
-        (["--epsilon", "1", "--sites", "2"], "CAPE-E152 2 sites joined, but min_sites is 3"),
+        (
+            ["--epsilon", "1", "--sites", "2", "--set", "min_sites=3"],
+            "CAPE-E152 2 sites joined, but min_sites is 3; wait for all sites, or the owner sets "
+            "min_sites = 2 (--set min_sites=2)",
+        ),
         (
             ["--epsilon", "1", "--set", "aggregation=secagg", "--set", "min_survivors=5"],
             "min_survivors=5, assumed_colluders=1 of 4 sites",

@@ -479,6 +479,8 @@ def test_validate_says_what_everybody_would_read(tmp_path: Path, capsys) -> None
     text = " ".join(capsys.readouterr().out.split())
     assert re.search(r"everybody would read: 30 people, control 1\d, patient 1\d, rare 0", text)
     assert "no score" in text
+    assert "TR any" not in text, "people of tables have no series"
+    assert "matrix" not in text
     assert "site site0" in text
     assert "sub-0010" not in text  # of a table T, TR and grid were "-" in everybody's line
     assert "dx rare: 1, min_group = 5" in text

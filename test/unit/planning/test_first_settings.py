@@ -613,3 +613,19 @@ def test_maps_are_named_in_the_settings_with_what_can_be_asked_of_them(tmp_path,
     assert (
         main(["budget", *asked, "--subjects", "3000", "--epsilon", "4", "--set", "n_sites=3"]) == 0
     )
+
+
+def test_tables_of_one_ending_get_a_layout_for_each_site(tmp_path: Path) -> None:
+    """Proposed was `--layout sub-L000_roi.csv`, the name of one file of the first site."""
+    for label in "LP":
+        for m in range(3):
+            table(tmp_path / f"site{label}" / f"sub-{label}00{m}_roi.csv", ["a", "b"])
+    with pytest.raises(ConfigError, match="CAPE-E165") as caught:
+        propose(InitOptions(folder=tmp_path))
+    for label in "LP":
+        way = f"cape people {tmp_path / f'site{label}'} --layout '{{subject}}_roi.csv'"
+        assert way in caught.value.public
+    # Runs of one person must not become people.
+    table(tmp_path / "siteL" / "sub-L000_run-2_roi.csv", ["a", "b"])
+    with pytest.raises(ConfigError, match=r"--layout sub-L000_r\w+.csv"):
+        propose(InitOptions(folder=tmp_path))

@@ -161,7 +161,11 @@ def test_columns_of_other_names_or_order_are_refused_by_place(kind, columns, do,
 @pytest.mark.parametrize(
     ("name", "save", "words"),
     [
-        ("x.csv", {"delimiter": ","}, "add a first line with the names of the columns"),
+        (
+            "x.csv",
+            {"delimiter": ",", "fmt": "%d"},
+            "add a first line with the names of the columns",
+        ),
         (
             "x.csv",
             {"header": "a;b;c", "comments": "", "delimiter": ";"},
@@ -225,5 +229,69 @@ def test_a_folder_of_tables_is_read_as_the_list_of_its_files(tmp_path):
     model = cape.JointICA(2, private=False, settings={"min_timepoints": 40, "n_rounds": 2})
     fitted = [model.fit(X).components_ for X in (folder, sorted(folder.iterdir()))]
     assert np.array_equal(*fitted)
-    with pytest.raises(DataError, match=r"sub-0.csv is read with feature_space = matrix"):
+    with pytest.raises(DataError, match=r"read with settings=..feature_space.: .matrix"):
         cape.simulate(folder, out=tmp_path / "out", private=False)
+
+
+def tables_in(folder: Path, site: str, label: str) -> list[Path]:
+    """Write four people as np.savetxt does: regions by time, no header, names of no BIDS."""
+    (folder / site).mkdir(parents=True)
+    paths = [folder / site / f"sub-{label}{m:03d}_roi.csv" for m in range(4)]
+    maps = np.random.default_rng(3).standard_normal((3, 12))
+    for m, path in enumerate(paths):
+        X = np.random.default_rng([m, ord(label)]).laplace(size=(60, 3)) @ maps
+        np.savetxt(path, X.T, delimiter=",")
+    return paths
+
+
+TURNED = {"orientation": "feature_by_time", "min_timepoints": 40, "n_rounds": 2}
+
+
+def test_regions_by_time_without_a_header_are_read_and_the_way_is_told(tmp_path):
+    """E284 asked for a header; then (X.T) was said of names of files, which have no .T."""
+    sites = {
+        "londonA": tables_in(tmp_path, "londonA", "L"),
+        "parisB": tables_in(tmp_path, "parisB", "P"),
+    }
+    arrays = {s: [np.loadtxt(x, delimiter=",").T for x in files] for s, files in sites.items()}
+    both = [
+        cape.JointICA(2, private=False, random_state=1, settings=TURNED).fit(X).components_
+        for X in (sites, arrays)
+    ]
+    np.testing.assert_allclose(*both, rtol=1e-3, atol=1e-4)
+    said = r"X.T, or for files JointICA\(settings=\{'orientation': 'feature_by_time'\}\)"
+    tall = {"min_timepoints": 50}
+    with pytest.raises(ConfigError, match=said):
+        cape.JointICA(2, private=False, settings=tall).fit(sites)
+    with pytest.raises(ConfigError, match=said):
+        cape.Consortium(sites).run(private=False, settings=tall)
+
+
+def test_files_whose_people_nobody_states_name_the_way_of_python(tmp_path):
+    """It said 'type one of the commands of cape people FOLDER' and nothing of lists."""
+    folders = [tables_in(tmp_path, site, site[0])[0].parent for site in ("a", "b")]
+    with pytest.raises(DataError, match=r"E165 .*\n.*give a list of one file a person") as caught:
+        cape.JointICA(2, private=False, settings=TURNED).fit(folders)
+    assert "run cape people there" not in str(caught.value)
+    for folder in folders:
+        (folder / "site-policy.toml").write_text('layout = "{subject}_roi.csv"\n')
+    # A run took the number of regions from the files, the plan asked for it (E013).
+    plan = cape.Consortium(folders).budget(epsilon=8.0, components=2, settings=TURNED)
+    assert "8 people at 2 sites" in repr(plan)
+
+
+def test_two_sites_run_as_in_a_consortium(folder, tmp_path):
+    """E152 refused in `simulate` what `Consortium` and `compare_groups` ran."""
+    given = {"private": False, "settings": {"n_components": 2, "mask": "file", **SMALL}}
+    assert cape.simulate(folder, out=tmp_path / "out", **given).is_dir()
+    given["settings"]["min_sites"] = 3
+    with pytest.raises(ConfigError, match=r"is 3; give settings=.'min_sites': 2.; of two sites"):
+        cape.simulate(folder, out=tmp_path / "other", **given)
+
+
+def test_a_consortium_shows_its_sites_and_plans_its_maps():
+    X = list(np.random.default_rng(1).laplace(size=(4, 60, 12)))
+    consortium = cape.Consortium({"a": X[:1], "b": X[1:]})
+    assert repr(consortium) == "<Consortium, people of each site: a: 1, b: 3>"
+    plan = consortium.budget(epsilon=8.0, components=2, settings={"min_timepoints": 40})
+    assert "2 components" in repr(plan)
