@@ -45,8 +45,8 @@ MAX_LIST_BYTES: Final = 200 * 2**20
 MAX_ROW_LETTERS: Final = 10**6
 # Bytes of a table in which zeros are looked for.
 MAX_SNIFFED: Final = 4096
-# A fraction that is not 0, or an exponent
-_OF_DATA: Final = re.compile(r"\.0*[1-9]|\de", re.ASCII | re.IGNORECASE)
+# A fraction of two digits that is not 0, or an exponent; "1.1" may be the second column called 1
+_OF_DATA: Final = re.compile(r"\.(?=\d*[1-9])\d\d|\de", re.ASCII | re.IGNORECASE)
 # Columns listed where a wanted one is missing.
 MAX_HEADINGS: Final = 12
 

@@ -135,7 +135,7 @@ def test_people_are_read_as_time_courses_where_a_computation_wants_them() -> Non
     from cape.space.public_basis import project
 
     maps = np.random.default_rng(0).standard_normal((D, K)) + 3.0
-    how: Resolved = replace(resolve(config()), basis="courses")
+    how = replace(resolve(config()), basis="courses")
     B = public_basis(how, space(maps), widest_basis(how, space(maps)))
     X = np.random.default_rng(1).standard_normal((D, 9)).astype(np.float32)
     expected = courses(X, space(maps).templates())
@@ -148,7 +148,7 @@ def test_courses_of_regions_that_cover_everything_are_their_means() -> None:
     """
     from cape.space.public_basis import project
 
-    how: Resolved = replace(resolve(config()), basis="courses")
+    how = replace(resolve(config()), basis="courses")
     regions = np.eye(K)[np.arange(D) % K]
     for scale in (1.0, 7.98, 1e-3):
         B = public_basis(how, space(scale * regions), widest_basis(how, space(regions)))
