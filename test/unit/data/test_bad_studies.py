@@ -539,6 +539,7 @@ ARRAYS: list[Case] = [
     ("blanks", content(lambda old: old.replace(b",", b" ")), "X138"),
     ("no header", lines(lambda rows: rows[1:]), "right"),
     ("a header of labels of regions", lines(lambda rows: ["1,2,3,4,5,6", *rows[1:]]), "right"),
+    ("names twice", lines(lambda rows: ["1,1.1,1.2,2,2.1,2.2", *rows[1:]]), "X138"),
     (
         "a header of whole numbers with a point",
         lines(lambda rows: ["1.,2.0,3,4,5,6", *rows[1:]]),
