@@ -18,6 +18,7 @@ from cape.data.people import read_people
 from cape.errors import ConfigError
 from cape.planning.consortium_folder import read_settings
 from cape.planning.first_settings import InitOptions, propose
+from cape.planning.public_maps import of_maps
 from support.simulation import simulate
 from test.support.surfaces import axis, parcels, write_cifti, write_owner_files
 
@@ -613,3 +614,32 @@ def test_maps_are_named_in_the_settings_with_what_can_be_asked_of_them(tmp_path,
     assert (
         main(["budget", *asked, "--subjects", "3000", "--epsilon", "4", "--set", "n_sites=3"]) == 0
     )
+
+
+@pytest.mark.parametrize(("n_outside", "said"), [(238, "at most 200"), (1, "has label 3;")])
+def test_an_atlas_that_no_run_takes_is_refused_before_settings_name_it(
+    tmp_path, capsys, n_outside, said
+):
+    """`init` wrote 240 names, which validate and simulate refused; labels outside the mask too."""
+    run(tmp_path / "lab", "sub-01")
+    labels = np.zeros((91, 109, 91), np.int16)
+    labels[20:45, 30:80, 30:60], labels[45:70, 30:80, 30:60] = 1, 2
+    labels.reshape(-1)[:n_outside] = np.arange(3, 3 + n_outside)
+    affine = np.array([[2.0, 0, 0, -90], [0, 2, 0, -126], [0, 0, 2, -72], [0, 0, 0, 1]])
+    maps = tmp_path / "parcels.nii.gz"
+    nib.Nifti1Image(labels, affine).to_filename(maps)
+    assert main(["init", str(tmp_path / "lab"), "--maps", str(maps)]) != 0
+    err = capsys.readouterr().err
+    assert said in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "lab/settings.toml").exists()
+
+
+def test_settings_that_name_other_maps_are_told_so(tmp_path):
+    """Maps of 240 names, then a smaller atlas: "leave out the least important" helped nobody."""
+    np.savetxt(tmp_path / "maps.csv", np.eye(5)[:, :3], delimiter=",")
+    names = ", ".join(f"r{k}" for k in range(240))
+    chosen = {"computation": "capecontrast", "outcomes": "fnc", "networks": names}
+    with pytest.raises(ConfigError, match=r"names 240 maps.*maps\.csv has 3.*cape init"):
+        of_maps(tmp_path / "maps.csv", chosen)
+    assert of_maps(tmp_path / "maps.csv", {**chosen, "networks": "a, b, c"}) == {}
