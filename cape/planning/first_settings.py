@@ -199,7 +199,8 @@ def propose(asked: InitOptions) -> Proposal:
     )
     everyone = (person for people in study.lists.values() for person in people.people)
     check_names_no_person(text, {bare(person.label) for person in everyone})
-    if asks["whole"] or values["kind"] != "compared":  # else its question is yet to be stated
+    # A comparison whose question is yet to be stated cannot be judged.
+    if asks["whole"] if values["kind"] == "compared" else not compared:
         study.lines.extend(_judged(text, len(study.lists), total))
     return Proposal(text=text, counts=tuple(study.lines), files=study.files)
 

@@ -598,14 +598,19 @@ def test_settings_that_are_typed_or_resumed_name_nobody_of_the_folder_at_hand(
 
 
 @pytest.mark.parametrize(("n_maps", "outcomes"), [(4, "fnc"), (33, "domains")])
-def test_maps_are_named_in_the_settings_with_what_can_be_asked_of_them(tmp_path, n_maps, outcomes):
+def test_maps_are_named_in_the_settings_with_what_can_be_asked_of_them(
+    tmp_path, capsys, n_maps, outcomes
+):
     """A refusal told users to type `cape init --maps`, which was no option."""
     run(tmp_path / "lab", "sub-01")
     maps = tmp_path / "atlas.nii.gz"
     nib.Nifti1Image(np.zeros((3, 4, 3, n_maps), np.float32), np.eye(4)).to_filename(maps)
     rows = [f"IC {k}\t{'visual' if k % 2 else 'motor'}" for k in range(n_maps)]
     maps.with_name("atlas.tsv").write_text("\n".join(["name\tdomain", *rows]) + "\n")
+    capsys.readouterr()
     assert main(["init", str(tmp_path / "lab"), "--maps", str(maps)]) == 0
+    # It ended with how many people capegica needs, which nobody had asked for.
+    assert "alone, with epsilon" not in capsys.readouterr().out
     written = tmp_path / "lab" / "settings.toml"
     table = tomllib.loads(written.read_text())["capecontrast"]
     assert table["outcomes"] == outcomes
