@@ -86,6 +86,9 @@ def table_lines(
     if other := other_separator(lines[0]):
         observed = f"{lines[0]} looks separated by {SEPARATORS[other]}"
         expected = SEPARATORS[delimiter]
+        # A spreadsheet that writes semicolons writes 0,25: commas would then cut numbers in two.
+        if other == ";" and re.search(rb"\d,\d", content):
+            observed += ", with decimal commas; save it as tab-separated (.tsv) with decimal points"
         raise UnusableFile(IssueCode.TABLE_SEPARATOR, observed, separator=expected)
     return lines
 
