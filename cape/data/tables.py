@@ -88,7 +88,8 @@ def table_lines(
         expected = SEPARATORS[delimiter]
         # A spreadsheet that writes semicolons writes 0,25: commas would then cut numbers in two.
         if other == ";" and re.search(rb"\d,\d", content):
-            observed += ", with decimal commas; save it as tab-separated (.tsv) with decimal points"
+            observed += ", with decimal commas"
+            expected = f"decimal points and {expected}"
         raise UnusableFile(IssueCode.TABLE_SEPARATOR, observed, separator=expected)
     return lines
 
