@@ -88,6 +88,10 @@ def table_lines(
     if other := other_separator(lines[0]):
         observed = f"{lines[0]} looks separated by {SEPARATORS[other]}"
         expected = SEPARATORS[delimiter]
+        # A spreadsheet that writes semicolons writes 0,25: commas would then cut numbers in two.
+        if other == ";" and re.search(rb"\d,\d", content):
+            observed += ", with decimal commas"
+            expected = f"decimal points and {expected}"
         raise UnusableFile(IssueCode.TABLE_SEPARATOR, observed, separator=expected)
     return lines
 

@@ -46,7 +46,7 @@ from cape.planning.consortium_folder import check_names_no_person, merged
 from cape.planning.first_question import columns_of, first_question
 from cape.planning.judge import judge
 from cape.planning.label_pairs import compare_places, pair_names
-from cape.planning.public_maps import proposed_question
+from cape.planning.public_maps import check_labels, proposed_question
 from cape.planning.run_headers import (
     BUNDLED,
     MOST_COMPONENTS,
@@ -167,6 +167,7 @@ def propose(asked: InitOptions) -> Proposal:
     for site, people in study.lists.items():
         study.lines.extend((f"{site}: {_people(len(people.listed))}", *people.said))
     asks = _of_people(study)
+    compared = asked.maps and proposed_question(asked.maps)
     if not study.paths and not any(people.source in RECORDS for people in study.lists.values()):
         values: dict[str, object] = {"kind": "compared"}
     elif any(people.source in RECORDS for people in study.lists.values()):
@@ -175,6 +176,8 @@ def propose(asked: InitOptions) -> Proposal:
         values = _of_tables(study)
     else:
         values = _of_images(study)
+    if asked.maps and values["kind"] == "volumes":
+        check_labels(asked.maps, _space(study, values))
     total = sum(len(people.listed) for people in study.lists.values())
     # Plain text without escapes; a missing value is an error.
     template = jinja2.Template(
@@ -191,14 +194,23 @@ def propose(asked: InitOptions) -> Proposal:
         config=study.config,
         example=EXAMPLE,
         asks=asks,
-        compared=asked.maps and proposed_question(asked.maps),
+        compared=compared,
         **values,
     )
     everyone = (person for people in study.lists.values() for person in people.people)
     check_names_no_person(text, {bare(person.label) for person in everyone})
-    if asks["whole"] or values["kind"] != "compared":  # else its question is yet to be stated
+    # A comparison whose question is yet to be stated cannot be judged.
+    if asks["whole"] if values["kind"] == "compared" else not compared:
         study.lines.extend(_judged(text, len(study.lists), total))
     return Proposal(text=text, counts=tuple(study.lines), files=study.files)
+
+
+def _space(study: _Study, values: Mapping[str, object]) -> FeatureSpace:
+    """Return the parcels or the mask that settings of volumes name."""
+    if study.of_atlas:
+        return study.regions
+    config = Config.from_input({"private": False, "mask": values["mask"]})
+    return mask_space(config, next(iter(study.lists.values())).folder)
 
 
 def _judged(text: str, n_sites: int, n_people: int) -> list[str]:

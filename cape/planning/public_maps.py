@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from cape.data.templates import (
@@ -11,14 +12,16 @@ from cape.data.templates import (
     maps_with_names,
     named_maps,
     number_of_maps,
+    with_templates,
 )
-from cape.errors import ConfigError
+from cape.errors import ConfigError, DataError
 from cape.planning.consortium_folder import proposed
 from cape.protocol.outcome import component_names
 from cape.report.files import read_rows
 from cape.report.maps import Component
 from cape.settings.measures import UNITS
-from cape.settings.question import parse_measure, quoted
+from cape.settings.question import MAX_NETWORKS, count_networks, parse_measure, quoted
+from cape.space.feature_space import FeatureSpace
 
 
 def networks_of(maps: Path, n_maps: int) -> str:
@@ -40,18 +43,35 @@ def networks_of(maps: Path, n_maps: int) -> str:
 
 
 def proposed_question(maps: Path) -> dict[str, str]:
-    """Return `networks` of a file of maps, and as `outcomes` the pairs, or domains if too many."""
+    """Return `networks` of a file of maps, and the first of pairs, domains, loadings that fit."""
     n_maps = number_of_maps(maps)
     if not n_maps:
         problem, do = f"{maps.name} holds no maps", "name a 4-D image, an atlas, a table, or a run."
         raise ConfigError("E012", problem=problem, do=do)
+    if n_maps > MAX_NETWORKS:
+        problem = (
+            f"{maps.name} holds {n_maps} maps or labels, a comparison has at most {MAX_NETWORKS}"
+        )
+        do = f"take an atlas of at most {MAX_NETWORKS} regions, or leave labels out of this one."
+        raise ConfigError("E012", problem=problem, do=do)
     networks = networks_of(maps, n_maps)
-    outcomes = "fnc"
+    for outcomes in ("fnc", "domains"):
+        with suppress(ConfigError):
+            parse_measure(outcomes, networks)
+            return {"networks": networks, "outcomes": outcomes}
+    return {"networks": networks, "outcomes": "loadings"}
+
+
+def check_labels(maps: Path, space: FeatureSpace) -> None:
+    """ConfigError if maps are an atlas with labels that no voxel of `space` has."""
+    file = file_of_maps(maps)
+    if file is None or not label_numbers(file):
+        return
     try:
-        parse_measure(outcomes, networks)
-    except ConfigError:
-        outcomes = "domains"
-    return {"networks": networks, "outcomes": outcomes}
+        with_templates(space, file, site="maps", sent=False)
+    except DataError as err:
+        do = "then type the command again."
+        raise ConfigError("E018", problem=err.detail, do=do) from err
 
 
 def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
@@ -68,6 +88,13 @@ def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     n = number_of_maps(maps)
     kind = str(chosen.get("outcomes", "")).strip()
     of_tables = name == "networks" and kind not in UNITS
-    if name in chosen or not n or of_tables:
+    if not n or of_tables:
+        return {}
+    if name in chosen:
+        n_named = count_networks(str(chosen[name])) if name == "networks" else n
+        if n_named != n:
+            problem = f"networks names {n_named} maps, as of an earlier choice; {maps.name} has {n}"
+            do = "edit networks in settings.toml, or write it again: cape init FOLDER --maps MAPS."
+            raise ConfigError("E012", problem=problem, do=do, setting=name)
         return {}
     return {name: networks_of(maps, n) if name == "networks" else n}

@@ -648,6 +648,11 @@ def parse_measure(outcomes: str, networks: str) -> Measure | None:
     return measure
 
 
+def count_networks(networks: str) -> int:
+    """Return how many maps a text names, also one that `parse_measure` refuses."""
+    return len(_split(networks, ","))
+
+
 def _network(part: str) -> tuple[str, str]:
     """Return name and domain of ``"precuneus (default mode)"``; no domain is an empty text."""
     _check_semicolon("networks", part)

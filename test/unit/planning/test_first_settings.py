@@ -18,6 +18,9 @@ from cape.data.people import read_people
 from cape.errors import ConfigError
 from cape.planning.consortium_folder import read_settings
 from cape.planning.first_settings import InitOptions, propose
+from cape.planning.public_maps import of_maps, proposed_question
+from cape.settings.measures import outcome_names
+from cape.settings.question import parse_measure
 from support.simulation import simulate
 from test.support.surfaces import axis, parcels, write_cifti, write_owner_files
 
@@ -597,14 +600,19 @@ def test_settings_that_are_typed_or_resumed_name_nobody_of_the_folder_at_hand(
 
 
 @pytest.mark.parametrize(("n_maps", "outcomes"), [(4, "fnc"), (33, "domains")])
-def test_maps_are_named_in_the_settings_with_what_can_be_asked_of_them(tmp_path, n_maps, outcomes):
+def test_maps_are_named_in_the_settings_with_what_can_be_asked_of_them(
+    tmp_path, capsys, n_maps, outcomes
+):
     """A refusal told users to type `cape init --maps`, which was no option."""
     run(tmp_path / "lab", "sub-01")
     maps = tmp_path / "atlas.nii.gz"
     nib.Nifti1Image(np.zeros((3, 4, 3, n_maps), np.float32), np.eye(4)).to_filename(maps)
     rows = [f"IC {k}\t{'visual' if k % 2 else 'motor'}" for k in range(n_maps)]
     maps.with_name("atlas.tsv").write_text("\n".join(["name\tdomain", *rows]) + "\n")
+    capsys.readouterr()
     assert main(["init", str(tmp_path / "lab"), "--maps", str(maps)]) == 0
+    # It ended with how many people capegica needs, which nobody had asked for.
+    assert "alone, with epsilon" not in capsys.readouterr().out
     written = tmp_path / "lab" / "settings.toml"
     table = tomllib.loads(written.read_text())["capecontrast"]
     assert table["outcomes"] == outcomes
@@ -629,3 +637,41 @@ def test_tables_of_one_ending_get_a_layout_for_each_site(tmp_path: Path) -> None
     table(tmp_path / "siteL" / "sub-L000_run-2_roi.csv", ["a", "b"])
     with pytest.raises(ConfigError, match=r"--layout sub-L000_r\w+.csv"):
         propose(InitOptions(folder=tmp_path))
+
+
+@pytest.mark.parametrize(("n_outside", "said"), [(238, "at most 200"), (1, "has label 3;")])
+def test_an_atlas_that_no_run_takes_is_refused_before_settings_name_it(
+    tmp_path, capsys, n_outside, said
+):
+    """`init` wrote 240 names, which validate and simulate refused; labels outside the mask too."""
+    run(tmp_path / "lab", "sub-01")
+    labels = np.zeros((91, 109, 91), np.int16)
+    labels[20:45, 30:80, 30:60], labels[45:70, 30:80, 30:60] = 1, 2
+    labels.reshape(-1)[:n_outside] = np.arange(3, 3 + n_outside)
+    affine = np.array([[2.0, 0, 0, -90], [0, 2, 0, -126], [0, 0, 2, -72], [0, 0, 0, 1]])
+    maps = tmp_path / "parcels.nii.gz"
+    nib.Nifti1Image(labels, affine).to_filename(maps)
+    assert main(["init", str(tmp_path / "lab"), "--maps", str(maps)]) != 0
+    err = capsys.readouterr().err
+    assert said in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "lab/settings.toml").exists()
+
+
+@pytest.mark.parametrize(("n", "outcomes"), [(32, "fnc"), (33, "loadings")])
+def test_the_outcomes_of_maps_without_domains_are_some_that_a_run_takes(tmp_path, n, outcomes):
+    """Means of domains were proposed for regions that have none, and refused by the run."""
+    np.savetxt(tmp_path / "maps.csv", np.eye(300)[:, :n], delimiter=",")
+    given = proposed_question(tmp_path / "maps.csv")
+    assert given["outcomes"] == outcomes
+    assert len(outcome_names(parse_measure(**given))) <= 500
+
+
+def test_settings_that_name_other_maps_are_told_so(tmp_path):
+    """Maps of 240 names, then a smaller atlas: "leave out the least important" helped nobody."""
+    np.savetxt(tmp_path / "maps.csv", np.eye(5)[:, :3], delimiter=",")
+    names = ", ".join(f"r{k}" for k in range(240))
+    chosen = {"computation": "capecontrast", "outcomes": "fnc", "networks": names}
+    with pytest.raises(ConfigError, match=r"names 240 maps.*maps\.csv has 3.*cape init"):
+        of_maps(tmp_path / "maps.csv", chosen)
+    assert of_maps(tmp_path / "maps.csv", {**chosen, "networks": "a, b, c"}) == {}
