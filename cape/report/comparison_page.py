@@ -26,6 +26,9 @@ MAX_DRAWN_EFFECTS: Final = 40
 # A longer table is folded, and its strongest rows are shown.
 MAX_ROWS: Final = 12
 STRONGEST: Final = 10
+# People times mu from which a run sees how skewed outcomes are (docs/group-comparison.md, section 8:
+# 270 does not, 1,070 does)
+SEES_SKEW: Final = 1000.0
 # Edges in a glass brain; networks whose pictures stand at the edges of a matrix
 MAX_GLASS: Final = 20
 MAX_THUMBNAILS: Final = 24
@@ -314,8 +317,10 @@ def sure(folder: ComparisonFolder, drawn: bool) -> Values | None:
         if shares and np.median(shares) >= 0.005:
             parts[words] = float(np.median(shares))
     question = result.asked
+    size = folder.results.n_subjects * (folder.results.mu or math.inf)
     return {
         "parts": parts,
+        "skew_unseen": size < SEES_SKEW and not question.pattern,
         "line": r_line(question),
         "y": y_of(question),
         "random": question.random,

@@ -58,6 +58,15 @@ def test_the_sentence_comes_first_then_who_was_asked(tmp_path: Path) -> None:
     assert "Each site allowed by its own policy that its counts of dx are public." in rest
 
 
+def test_a_run_that_cannot_see_skewed_outcomes_says_so(tmp_path: Path) -> None:
+    """Nulls of lognormals were called different in a quarter of such runs, without a word."""
+    words = "the run cannot see whether outcomes are skewed"
+    assert words in page(tmp_path / "few", compared(ROWS, FIVE), n_subjects=1000)
+    assert words not in page(tmp_path / "many", compared(ROWS, FIVE), n_subjects=4000)
+    assert words not in page(tmp_path / "plain", compared(ROWS, FIVE), mu=None)
+    assert words not in page(tmp_path / "pattern", pattern(0.9), n_subjects=1000)
+
+
 def test_a_simulation_does_not_say_what_no_policy_was_asked(tmp_path: Path) -> None:
     """It said that sites allowed their counts, whose policies would have refused (E168)."""
     text = page(tmp_path, compared(ROWS, FIVE), simulation=True)
