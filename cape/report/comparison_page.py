@@ -26,8 +26,8 @@ MAX_DRAWN_EFFECTS: Final = 40
 # A longer table is folded, and its strongest rows are shown.
 MAX_ROWS: Final = 12
 STRONGEST: Final = 10
-# People times mu from which a run sees how skewed outcomes are (docs/group-comparison.md, section 8:
-# 270 does not, 1,070 does)
+# People times mu from which a run sees how skewed outcomes are: not at 270, but at 1,070
+# (docs/group-comparison.md, section 8)
 SEES_SKEW: Final = 1000.0
 # Edges in a glass brain; networks whose pictures stand at the edges of a matrix
 MAX_GLASS: Final = 20
