@@ -52,8 +52,5 @@ def test_of_three_groups_the_pair_that_differs_is_named(tmp_path: Path) -> None:
     # Six standard errors
     assert pairs["SZ - control"].found
     assert pairs["SZ - control"].d < -0.2
-    # An honest miss: BD (-.23) is found in 6 of 20 cohorts, and in a part of the runs of this one,
-    # among which is not that of this seed.
-    missed = pairs["BD - control"]
-    assert not missed.found
-    assert missed.d_low95 < -0.23 < missed.d_high95
+    # BD (-.23) is found in a part of cohorts and runs: which this one is says nothing.
+    assert pairs["BD - control"].d_low95 < -0.23 < pairs["BD - control"].d_high95

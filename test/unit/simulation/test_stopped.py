@@ -284,7 +284,8 @@ def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, 
     assert told["runs"] == 2
     assert 100.0 < told["epsilon"] < 130.0
     page = drawn(tmp_path / "two" / "local1" / "private").read_text()
-    assert f"Over all 2 runs on the same people: epsilon {told['epsilon']:.6g}" in page
+    words = f"Over all 2 runs on the same people: epsilon {display_epsilon(told['epsilon'])}"
+    assert words in page
     assert main(["ledger", str(tmp_path / "ledger.jsonl"), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["runs"]
     assert [row["all_runs"] for row in shown] == [2] * 6
