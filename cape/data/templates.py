@@ -71,8 +71,8 @@ def with_templates(
         stamp = path.stat()
         found = _templated(space, path, most, (stamp.st_mtime_ns, stamp.st_size))
         if not sent and _add_up(found.templates()):
-            raise FoundError("maps add up to a constant, so their courses are not determined; "
-                             "leave one out")  # fmt: skip
+            problem = "maps add up to a constant, so their courses are not determined"
+            raise FoundError(f"{problem}; leave one out")
         return found
     except Exception as err:  # readers raise various errors; their text stays here
         observed = own_words(err, "no numbers for every feature")
@@ -257,8 +257,8 @@ def _of_regions(path: Path, space: FeatureSpace, most: int) -> Array:
     here = np.where(there, labels[x, y, z], 0)
     if lost := sorted(set(numbers.tolist()) - set(here.tolist())):
         shown = ", ".join(map(str, lost[:MOST_SHOWN]))
-        raise FoundError(f"no voxel of the features has label {shown}; take a finer grid, or "
-                         "leave such labels out of the atlas")  # fmt: skip
+        do = "take a finer grid, or leave such labels out of the atlas"
+        raise FoundError(f"no voxel of the features has label {shown}; {do}")
     return np.stack([grid.gather((here == n).astype(np.float64)) for n in numbers], axis=1)
 
 
