@@ -1,10 +1,9 @@
-"""The label table of an atlas, which names the region of each number, in several formats."""
+"""The label table of an atlas, which names the region of each number."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from html import unescape
 from pathlib import Path
 from typing import Final
 
@@ -21,28 +20,13 @@ NAME_COLUMNS: Final = tuple(
     "name,region,structure,label,label_name,label name,roi,roi_name,roiname,roi name".split(",")
 )
 SIDE_COLUMNS: Final = ("hemisphere", "hemi", "side", "lr")
-# A line of a colour table: number, name, red, green, blue and perhaps alpha; or of ITK-SNAP.  Other
-# tables have no colours, that of AAL (.txt) a second number.
-_COLOURS: Final = re.compile(
-    r"\s*(\d+)\s+(?=.*[^\W\d_])(?:(?:[\d.]+\s+)+\"(.+)\"|(\S.*?)(?:(?:\s+\d+){3,4}|\s+\d+)?)\s*"
-)
-# Tables of SPM and AAL (.xml), FSL (.xml, which counts from 0), AFNI (.niml.lt, HEAD;
-# SUMA's, with colours first; an atlas of whereami), AAL (ROI_MNI_V4.txt), Connectome Workbench
-_OTHERS: Final = (
-    (r"<label>\s*<index>\s*(?P<n>\d+)\s*</index>(?:\s*<\w+>[^<]*</\w+>)*?"
-     r"\s*<name>(?P<name>[^<]+)</name>", 0),
-    (r"<label\s+index=\"(?P<n>\d+)\"[^<>]*>(?P<name>[^<]+)</label>", 1),
-    (r"\"(?P<n>\d+)\"\s+\"(?P<name>[^\"]+)\"", 0),
-    (r"(?m)^\s*(?:[\d.]+\s+){4}(?P<n>\d+)\s+\"(?P<name>[^\"]+)\"\s*$", 0),
-    (r"\bSTRUCT=\"(?P<name>[^\"]+)\"\s+VAL=\"(?P<n>\d+)\"", 0),
-    (r"(?m)^\S+\t(?P<name>[^\t\n]*[A-Za-z][^\t\n]*)\t(?P<n>\d+)\s*$", 0),
-    (r"(?m)^(?P<name>\S.*)\n(?P<n>\d+)(?: \d+){4}\s*$", 0),
-)  # fmt: skip
+# A line of FreeSurfer's colour table: number, name, red, green, blue and perhaps alpha
+_COLOURS: Final = re.compile(r"\s*(\d+)\s+(\S*[^\W\d_]\S*)(?:\s+\d+){3,4}\s*")
 _IMAGES: Final = (".nii.gz", ".nii")
-_TABLES: Final = (".tsv", ".csv", ".txt", ".xml", ".niml.lt", ".lut", ".ctbl")
+_TABLES: Final = (".tsv", ".csv", ".txt", ".lut", ".ctbl")
 _KNOWN: Final = (
-    "give a .tsv or .csv with a header that has index and name, a table of AFNI, FSL or SPM, or a "
-    "colour table with lines such as '17 Left-Hippocampus 220 216 20 0'."
+    "write a .tsv with a header line 'index name', separated by a tab, and a line a region, or "
+    "give FreeSurfer's colour table, with lines such as '17 Left-Hippocampus 220 216 20 0'."
 )
 
 
@@ -67,7 +51,7 @@ def table_beside(image: Path) -> Path | None:
 
 
 def read_label_table(path: Path) -> dict[int, str]:
-    """Return the names of labels, from a table with a header, a colour table, or another format.
+    """Return the names of labels, from a table with a header, or FreeSurfer's colour table.
 
     ConfigError: the format is unknown, or a number stands twice.
     """
@@ -78,11 +62,10 @@ def read_label_table(path: Path) -> dict[int, str]:
             sign = ";" if b";" in content.partition(b"\n")[0] else delimiter_of(path.name)
             rows = _rows(table_cells(content, sign))
         else:
-            text = _decoded(content)
-            rows = _of_programs(text) or _colours(text)
+            rows = _colours(content.decode("utf-8-sig"))
     except (UnusableFile, OSError, ValueError) as err:
         is_said = isinstance(err, UnusableFile)
-        why = str(err) if is_said else own_words(err, "no lines of numbers and names")
+        why = str(err) if is_said else own_words(err, "it is not utf-8 text")
         problem = f"the label table cannot be read: {why}"
         raise ConfigError("E018", problem=problem, do=_KNOWN) from err
     # 0 is outside all regions.
@@ -92,15 +75,6 @@ def read_label_table(path: Path) -> dict[int, str]:
         do = "give every label one line."
         raise ConfigError("E018", problem=f"label {twice[0]} stands twice in the table", do=do)
     return dict(named)
-
-
-def _decoded(content: bytes) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as err:
-        if b"ISO-8859-1" not in content[:100]:  # SPM and AAL say so in the first line
-            raise FoundError("it is not utf-8 text") from err
-        return content.decode("latin-1")
 
 
 def _rows(table: list[tuple[Line, tuple[str, ...]]]) -> list[tuple[int, str]]:
@@ -123,14 +97,6 @@ def _column(columns: list[str], wanted: tuple[str, ...], allowed: set[int]) -> i
     return next((place for place in at if place in allowed), None)
 
 
-def _of_programs(text: str) -> list[tuple[int, str]]:
-    # By regex, not by an XML parser: the file may be hostile, and only labels are needed.
-    for pattern, first in _OTHERS:
-        if matches := list(re.finditer(pattern, text)):
-            return [(int(label["n"]) + first, unescape(label["name"]).strip()) for label in matches]
-    return []
-
-
 def _colours(text: str) -> list[tuple[int, str]]:
     rows = []
     for at, line in enumerate(text.splitlines(), start=1):
@@ -139,7 +105,7 @@ def _colours(text: str) -> list[tuple[int, str]]:
         match = _COLOURS.fullmatch(line)
         if match is None:
             raise FoundError(f"line {at}")
-        rows.append((int(match[1]), match[2] or match[3]))
+        rows.append((int(match[1]), match[2]))
     if not rows:
         raise FoundError("no lines")
     return rows

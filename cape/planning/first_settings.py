@@ -443,7 +443,8 @@ def _regions(study: _Study, images: Sequence[Path]) -> dict[str, object]:
     pairs = compare_places(pair_names(names), space).setting() if names else ""
     stated = space.template_space
     study.lines.append(
-        f"atlas {study.config.atlas} of {space.n_features} parcels, space {stated or 'not said'}"
+        f"atlas {study.config.atlas} of {space.n_features} parcels, space {stated or 'not said'}, "
+        + (f"names in {table.name}" if table else "no names (atlas.tsv: index, name)")
     )
     spaces = [told(path, partial(space_of, path.name), "") for path in images]
     resample = "" if stated and all(spaces) else resample_to(images, grid_of(space))

@@ -1,6 +1,6 @@
 """Draw maps on a grid: three planes through a place over anatomy, and a glass brain.
 
-Pages, the viewer and the figure for a paper share the drawing.  Maps and anatomy are sampled on one
+Pages and the figure for a paper share the drawing.  Maps and anatomy are sampled on one
 canvas with the axes of the brain, so that oblique grids are drawn upright; voxels are interpolated
 there, the files keep their resolution.  Left is left.
 """

@@ -25,7 +25,6 @@ from cape.report import (
     plots,
     regions,
     surfaces,
-    viewer,
 )
 from cape.report.comparison_words import notes_of, r_line, sentences_of, who_of
 from cape.report.maps import Component
@@ -205,8 +204,7 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
         "calibrated": CALIBRATED,
         "marks": MARKS,
         "table": _table(rows, results, found),
-        "viewer": (folder.path / viewer.VIEWER_FILE).is_file(),
-        "figures": on_grid,
+        "figures": on_grid and path.name,
         "cifti": is_cifti(results.feature_space) and path.name,
     }
 
@@ -232,7 +230,7 @@ def _drawn(
 ) -> tuple[Picture, list[tuple[Picture, ...]]]:
     """Return the colour bar, and the pictures of each map: squares, spheres or slices.
 
-    `figures`: also write networks.pdf, networks.svg and the viewer of maps on a grid.
+    `figures`: also write networks.pdf and networks.svg of maps on a grid.
     """
     results, names = folder.results, [row.name for row in rows]
     threshold = plots.THRESHOLD
@@ -258,15 +256,9 @@ def _drawn(
         )
         drawings = list(brain.draw_maps(sampled, alts, limit))
         if figures:
-            _write_figures(folder, sampled, limit)
+            titles = [f"{row.name}  {row.label}" if row.label else row.name for row in rows]
+            brain.write_networks(folder.path, brain.networks_figure(sampled, titles, limit))
     return plots.draw_colour_bar(limit, threshold), drawings
-
-
-def _write_figures(folder: MapFolder, sampled: brain.Sampled, limit: float) -> None:
-    titles = [f"{row.name}  {row.label}" if row.label else row.name for row in folder.components]
-    brain.write_networks(folder.path, brain.networks_figure(sampled, titles, limit))
-    values = {"results": folder.results, "label": label_line(folder.results)}
-    viewer.write_viewer(folder.path, sampled, titles, limit, values)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -406,8 +398,7 @@ def _free_spatial_set(folder: MapFolder, drawn: bool) -> Values | None:
 
 
 def _settings(folder: AnyFolder, drawn: bool) -> Values:
-    # index.html does not exist yet when the page is first written.
-    return {"files": sorted({"index.html", *(path.name for path in folder.path.iterdir())})}
+    return {"files": sorted(path.name for path in folder.path.iterdir())}
 
 
 def label_line(results: Results) -> str:

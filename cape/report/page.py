@@ -107,13 +107,6 @@ def html_of(
     return text if illustrated else text.replace("&#39;", "&#x27;").replace("&#34;", "&quot;")
 
 
-def viewer_html(*, code: str, data: str, **values: object) -> str:
-    """Return the page of the viewer, in which the scripts `code` and `data` are not escaped."""
-    style = (TEMPLATE_FOLDER / "style.css").read_text(encoding="utf-8")
-    scripts = {"code": _markup(code), "data": _markup(data), "style": _markup(style)}
-    return _environment(markup=True).get_template("viewer.html.j2").render({**values, **scripts})
-
-
 def text_of(template: str, **values: object) -> str:
     return _environment(markup=False).get_template(template).render(values)
 

@@ -81,7 +81,7 @@ def _take_font_list() -> None:
 
 
 def has_matplotlib() -> bool:
-    """Whether pages have pictures; nilearn, if installed, adds anatomy, names and the viewer."""
+    """Whether pages have pictures; nilearn, if installed, adds anatomy and names."""
     _take_font_list()
     try:
         import matplotlib  # noqa: F401  the import is the question

@@ -78,7 +78,7 @@ def _labels_of(results: MapResults, atlas: Brought) -> npt.NDArray[np.int32]:
             space = FeatureSpace.of_labels("atlas", labels, affine)
             if space.digest == results.feature_space_digest:
                 return labels
-    do = "give the run's own label image, with its table of names beside it."
+    do = "give the run's own label image, with its table of names (.tsv) beside it."
     raise ConfigError("E016", problem=problem, do=do)
 
 

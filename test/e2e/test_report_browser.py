@@ -186,8 +186,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
         write_site(root / name, example.site_outcome(made, labels), example.inside(made, labels))
     found = {name: root / name / "index.html" for name in KINDS}
     private = {name: root / name / "private" / "index.html" for name in KINDS if "site" in name}
-    fifteen = root / "fifteen" / "index.html"
-    return {**found, **private, "fifteen": fifteen, "viewer": root / "labelled" / "viewer.html"}
+    return {**found, **private, "fifteen": root / "fifteen" / "index.html"}
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -342,7 +341,7 @@ GRAVE = ("serious", "critical")
 
 @pytest.mark.parametrize(
     ("name", "width"),
-    [(name, 390) for name in (*KINDS, "viewer")] + [(n, 1280) for n in ("labelled", "site")],
+    [(name, 390) for name in KINDS] + [(n, 1280) for n in ("labelled", "site")],
 )
 def test_axe_finds_nothing_serious(pages, name, width, tmp_path):
     assert serious(pages[name], width, tmp_path) == []
@@ -357,35 +356,6 @@ def test_axe_sees_what_is_wrong_on_purpose(pages, tmp_path):
     )
     found = {v[1] for v in serious(pages["columns"], 390, tmp_path, more=more)}
     assert {"image-alt", "color-contrast"} <= found
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_the_viewer_opens_at_the_peak_and_moves_with_the_keyboard(pages, width, tmp_path):
-    """The place that the viewer tells is that of the table; a slider moves it."""
-    shown = tmp_path / "viewer.html"
-    move = """<script>addEventListener("load", () => setTimeout(() => {
-      const said = document.getElementById("said"), x = document.getElementById("X");
-      const first = said.textContent;
-      x.value = Number(x.value) - 1; x.oninput();
-      document.body.setAttribute("data-first", first);
-      document.body.setAttribute("data-second", said.textContent);
-    }, 500));</script>"""
-    shown.write_text(pages["viewer"].read_text().replace("</body>", f"{move}</body>"))
-    printed = browse(
-        shown, "--dump-dom", "--virtual-time-budget=5000", profile=tmp_path / "viewer",
-        width=max(width, 500),
-    )  # fmt: skip
-    first, second = (re.search(f'data-{n}="([^"]+)"', printed)[1] for n in ("first", "second"))
-    row = (pages["labelled"].parent / "components.tsv").read_text().splitlines()[1].split("\t")
-    head = (pages["labelled"].parent / "components.tsv").read_text().splitlines()[0].split("\t")
-    peak = [float(row[head.index(f"peak_{axis}_mm")]) for axis in "xyz"]
-    place = [float(n) for n in re.search(r"x (-?\d+), y (-?\d+), z (-?\d+) mm", first).groups()]
-    assert np.abs(np.subtract(place, peak)).max() <= 2.0
-    # What is told is read from the colours, so roughly the z of the table.
-    told = float(re.search(r"z about (-?[\d.]+)", first)[1])
-    assert abs(told - min(float(row[head.index("peak_z")]), 12.0)) < 1.5
-    assert first != second
-    assert not re.search(r'(src|href)="(?!data:|index\.html)', pages["viewer"].read_text())
 
 
 # -- the documentation site ------------------------------------------------------------------------

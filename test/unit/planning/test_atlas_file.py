@@ -49,8 +49,7 @@ def test_a_lab_gets_the_atlas_that_it_types_and_its_settings_validate(
     monkeypatch.chdir(tmp_path)
     folder = lab(Path("my lab"), code=2, shape=(22, 25, 20))
     written(folder / "AAL.nii", (21, 25, 20), code=2)
-    of_spm = "<label><index>{}</index><name>Area_{}</name></label>"
-    (folder / "AAL.xml").write_text(of_spm.format(1, "L") + "\n" + of_spm.format(2, "R"))
+    (folder / "AAL.tsv").write_text("index\tname\n1\tArea_L\n2\tArea_R\n")
     assert main(["init", "my lab", "--out", "other.toml"]) == 0
     assert 'mask = "MNI152' in Path("other.toml").read_text()  # names of makers mean nothing
     assert main(["init", "my lab", "--atlas", "my lab/AAL.nii"]) == 0
@@ -103,7 +102,7 @@ def test_an_init_that_fails_removes_the_copies_of_the_atlas_and_no_file_that_was
 ):
     """Copies stayed, and the next `cape init` took an atlas that nobody had confirmed."""
     folder, other = lab(tmp_path / "lab"), written(tmp_path / "AAL.nii", (21, 25, 20))
-    (tmp_path / "AAL.txt").write_text("1\tA_L\n2\tA_R\n")
+    (tmp_path / "AAL.txt").write_text("1\tA_L\t9\t9\t9\n2\tA_R\t9\t9\t9\n")
     (folder / "atlas.nii").write_bytes(other.read_bytes())
     nowhere = str(tmp_path / "nowhere" / "settings.toml")
     assert main(["init", str(folder), "--atlas", str(other), "--out", nowhere]) == 2

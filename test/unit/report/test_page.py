@@ -217,7 +217,6 @@ def test_without_nilearn_maps_are_drawn_over_their_outline(tmp_path, monkeypatch
     assert page.count("<img") > 3
     assert "This page has no pictures" not in page
     assert (tmp_path / "networks.pdf").is_file()
-    assert not (tmp_path / "viewer.html").exists()
 
 
 def test_a_picture_that_fails_does_not_cost_the_results(folders, tmp_path, monkeypatch):
@@ -456,7 +455,7 @@ def test_lines_in_pictures_have_enough_contrast_on_white():
 
 
 def test_no_template_has_a_comment_that_ends_with_its_line():
-    """Pages join lines: such a comment in the script of viewer.html made all of it one comment."""
+    """Pages join lines: such a comment in a script makes the rest of it a comment."""
     for path in page_module.TEMPLATE_FOLDER.rglob("*.j2"):
         assert not re.search(r"(?<!:)//", path.read_text(encoding="utf-8")), path.name
 
