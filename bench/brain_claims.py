@@ -232,7 +232,7 @@ def claimed(
     )  # fmt: skip
     C, maps = found.V @ found.mixing, found.claims.maps
     A, B = at.basis @ C, at.basis
-    known = predictors(A, C, at.mirror.J, stability=np.array([m.stability for m in maps]), q=q)
+    known = predictors(A, C, at.mirror.J, stability=np.array(found.stability), q=q)
     r = np.abs(unit(A).T @ unit(truth)).max(axis=1)
     image_r = np.abs(unit(B @ (at.mirror.J @ C)).T @ unit(truth)).max(axis=1)
     once = bagged(F, B, R, noise_std=0.0, J=at.mirror.J).C
@@ -242,7 +242,7 @@ def claimed(
         "found": [m.found for m in maps], "strict": [m.strict for m in maps],
         "word": [m.word for m in maps], "sharp": [m.sharp for m in maps],
         "pair": [m.pair for m in maps], "r": r.tolist(), "image_r": image_r.tolist(),
-        "stability": float(np.mean([m.stability for m in maps])),
+        "stability": float(np.mean(found.stability)),
         "networks": len(countable(found.claims)), "settled": found.converged,
         "bagged": float(match_maps(A, truth).mean),
         "once": float(match_maps(B @ once, truth).mean),

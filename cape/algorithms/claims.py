@@ -109,7 +109,6 @@ class MapClaim:
     found: float | None  # P(|r| > .5) with a network of other people; None for an image
     strict: float | None  # P(|r| > .7)
     sharp: bool
-    stability: float  # mean |r| with itself under other draws of the noise
     pair: int  # number, from 1, of the map that is its mirror image; 0: none
 
 
@@ -129,6 +128,7 @@ class SplitHalf:
     """
 
     r: tuple[float, ...]  # |r| between the halves
+    n_components: int | None = None  # the number that this suggests; None: not asked, or none
 
     @property
     def words(self) -> tuple[HalfWord, ...]:
@@ -184,7 +184,6 @@ def claims_of(
                     and strict[k] >= rule.sharp
                     and len(F) >= rule.sharp_basis
                 ),
-                stability=float(stability[k]),
                 pair=pair[k],
             )
             for k in range(len(found))

@@ -70,6 +70,7 @@ class FreeSet:
     mirrored: bool
     claims: Claims | None  # in the order of the maps; None unless the test is clear
     split_half: SplitHalf | None = field(default=None, metadata={"omittable": True})
+    stability: tuple[float, ...] = field(default=(), metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -287,6 +287,8 @@ class SpatialComponents:
     record: StepRecord
     # In the order of `mixing`; None with noise, or unless the test is clear
     split_half: SplitHalf | None = field(default=None, metadata={"omittable": True})
+    # In the order of `mixing`: mean |r| of each map with itself under other draws (`bagging`)
+    stability: tuple[float, ...] = field(default=(), metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

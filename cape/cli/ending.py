@@ -21,6 +21,7 @@ from cape.report.results import (
     Results,
     TableResults,
     next_step,
+    order_line,
     read_results,
     sentence,
 )
@@ -80,7 +81,8 @@ def _story(folder: Path, paths: Mapping[str, str], *, to_open: bool) -> Iterator
         spent, planned = map(display_epsilon, (results.epsilon_spent, results.epsilon_planned))
         size = f"{size}; epsilon {spent} of {planned} spent (delta {results.delta:g})"
     yield ""
-    for line in (size, *_warnings(results)):
+    order = order_line(results) if isinstance(results, MapResults) else ""
+    for line in (size, order, *_warnings(results)):
         yield from textwrap.wrap(line, TEXT_WIDTH, initial_indent="  ", subsequent_indent="  ")
     if to_open:
         yield ""

@@ -126,6 +126,7 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
         n_subjects=roster.n_subjects,
         # Maps of columns may have both signs; all else was measured with skewness.
         score=fitting_score(state.subspace.V) if columns and not config.private else BAG_SCORE,
+        suggest=True,
     )
     return replace(
         state,
@@ -138,6 +139,7 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
         mirrored=maps.mirrored,
         claims=maps.claims,
         split_half=maps.split_half,
+        stability=maps.stability,
     )
 
 
@@ -231,6 +233,7 @@ def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
         mirrored=state.mirrored,
         claims=state.claims,
         split_half=state.split_half,
+        stability=state.stability,
         recipe=resolve(config).brains,
     )
 

@@ -95,6 +95,7 @@ class SpatialSet:
     mirrored: bool = False  # whether left and right were averaged after a clear test
     claims: Claims | None = None  # None unless the test is clear
     split_half: SplitHalf | None = None  # of runs without noise; None unless the test is clear
+    stability: tuple[float, ...] = ()  # (k,) under other draws of the bag; empty without one
     recipe: bool = False  # whether the recipe for brains was used (docs/choosing.md)
     n_basis: int = 0  # size of its own kernel basis; 0: the basis of the run
 

@@ -262,7 +262,7 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         g_eff=size,
         g_needed=None if size is None or rule is None else rule.needed_g(),
         forecast=None if size is None or rule is None else rule.sentence(size),
-        suggested_n_components=None if model.of_images else hint.suggested,
+        suggested_n_components=_suggested(outcome, model, hint),
         noise_band=noise_band,
         labels=labels.source(
             _bundled_labels(outcome),
@@ -330,7 +330,13 @@ def _model_figures(outcome: IcaOutcome) -> ModelFigures:
     if (found := outcome.spatial) is not None:
         fit = dataclasses.asdict(found.sparseness) if found.sparseness else {}
         n = int(found.A.shape[1])
-        spatial = SpatialFit(converged=found.converged, recipe=found.recipe, maps=n, **fit)
+        spatial = SpatialFit(
+            converged=found.converged,
+            recipe=found.recipe,
+            maps=n,
+            stability=found.stability or None,
+            **fit,
+        )
         if found.test is not None:
             figures, verdict = dataclasses.asdict(found.test), found.test.verdict
             sides = LeftRightFigures(**figures, verdict=verdict, mirrored=found.mirrored)
@@ -368,6 +374,14 @@ def _half_figures(halves: SplitHalf) -> HalfFigures:
     return HalfFigures(in_halves=words.count("in halves"), maybe=words.count("maybe"))
 
 
+def _suggested(
+    outcome: IcaOutcome, model: ModelFigures, hint: confidence.ModelOrderHint
+) -> int | None:
+    if outcome.kind == "spatial" and outcome.spatial and outcome.spatial.split_half:
+        return outcome.spatial.split_half.n_components
+    return None if model.of_images else hint.suggested
+
+
 def _template_rows(released: Array, reading: TemplateReading) -> Iterator[TemplateRow]:
     for k in range(released.shape[1]):
         template, without_data = reading.templates[:, k], reading.without_data[:, k]
@@ -402,9 +416,11 @@ def _spatial_set(outcome: IcaOutcome, spatial: SpatialSet, model: ModelFigures) 
 
 
 def _claimed(rows: Components, spatial: SpatialSet) -> Components:
+    if spatial.stability:
+        rows = _with(rows, stability=spatial.stability)
     if (halves := spatial.split_half) is not None:
         words = [word or None for word in halves.words]
-        return _with(rows, found_again=words, stability=halves.r)
+        return _with(rows, found_again=words, r_halves=halves.r)
     if (claims := spatial.claims) is None:
         return rows
     return _with(
@@ -414,7 +430,6 @@ def _claimed(rows: Components, spatial: SpatialSet) -> Components:
         ],
         claimed=[claim.found for claim in claims.maps],
         claimed_strict=[claim.strict for claim in claims.maps],
-        stability=[claim.stability for claim in claims.maps],
         mirror_of=[rows[claim.pair - 1].name if claim.pair else None for claim in claims.maps],
     )
 

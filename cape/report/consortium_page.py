@@ -42,6 +42,7 @@ from cape.report.results import (
     RunSettings,
     SurrogateFigures,
     TableFolder,
+    order_line,
     read_folder,
     sentence,
 )
@@ -204,6 +205,7 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
         "calibrated": CALIBRATED,
         "marks": MARKS,
         "table": _table(rows, results, found),
+        "order": order_line(results),
         "figures": on_grid and path.name,
         "cifti": is_cifti(results.feature_space) and path.name,
     }
@@ -283,7 +285,7 @@ def _claim(row: Component) -> str:
         return row.verdict or ""
     if word == "image":
         return f"{MARKS[word]} mirror image of {row.mirror_of}"
-    figure = row.stability if row.claimed is None else row.claimed
+    figure = row.r_halves if row.claimed is None else row.claimed
     # Cut, not rounded: .4965 would read as .50, and uncertain.
     cut = "" if figure is None else f" .{min(int(100.0 * figure), 99):02d}"
     return f"{MARKS[word]} {word}{cut}" + (f", mirrors {row.mirror_of}" if row.mirror_of else "")
@@ -311,6 +313,7 @@ def _table(
     ]
     numbers = [
         {
+            "stability": number(row.stability, ".2f"),
             "r": number(row.label_r, ".2f"),
             "chance": number(row.label_chance, ".2f"),
             "z at peak": number(row.peak_z, ".1f"),

@@ -43,14 +43,17 @@ class Component:
     verdict: str | None = None
     curvature: float | None = None
     # Spatial maps of brains if the left-right test is clear (`algorithms.claims`): yes, likely,
-    # uncertain, or image; P(|r| > .5) and P(|r| > .7) with a network of other people; |r| with
-    # itself under other draws of the noise; name of its mirror image.  Without noise (`SplitHalf`):
-    # in halves, or maybe; |r| between halves of these people.
+    # uncertain, or image; P(|r| > .5) and P(|r| > .7) with a network of other people; name of its
+    # mirror image.  Without noise (`SplitHalf`): in halves, or maybe; |r| between halves of these
+    # people.
     found_again: str | None = None
     claimed: float | None = None
     claimed_strict: float | None = None
-    stability: float | None = None
+    r_halves: float | None = None
     mirror_of: str | None = None
+    # Of a spatial map of the recipe: mean |r| with itself under other draws of the noise, without
+    # noise of the choice of people
+    stability: float | None = None
     # The most similar public network, and its set; `label` is its name if |r| is above chance
     nearest: str | None = None
     nearest_set: str | None = None

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cape.algorithms.bagging import ORDERS
 from cape.algorithms.estimators import Array
 from cape.counting import CountedPeople
 from cape.delimited import split_lines
@@ -114,6 +115,7 @@ class SpatialFit:
     recipe: bool = False  # whether the recipe for brains was used
     n_basis: int = 0  # d of its own kernel basis; 0: the basis of the run
     maps: int  # number of maps
+    stability: tuple[float, ...] | None = None  # of each map, as in the table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -357,6 +359,17 @@ def _why(results: MapResults) -> str:
     if sides.verdict == "unclear":
         return f"the left-right test gives {sides.z_text}, between noise (below 2) and networks (4)"
     return f"the left-right test gives {sides.z_text}, no more than smooth noise (below 2)"
+
+
+def order_line(results: MapResults) -> str:
+    """Return which number of components halves of the people suggest; empty: none is known."""
+    if results.separation.halves is None or results.suggested_n_components is None:
+        return ""
+    return (
+        f"Suggested number of components: {results.suggested_n_components} (here "
+        f"{results.n_components}), the smallest of {ORDERS[0]} to {ORDERS[-1]} at which as many "
+        "maps, or one less, are found again in other halves of these people as at any."
+    )
 
 
 def next_step(results: MapResults) -> str:

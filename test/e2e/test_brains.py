@@ -74,8 +74,8 @@ def test_networks_of_both_sides_are_found_mirrored_and_claimed(brains) -> None:
     claimed = found.claims.maps
     assert len(claimed) == 15
     # The most stable first; of good people most maps are claimed, and rightly.
-    stability = [one.stability for one in claimed]
-    assert stability == sorted(stability, reverse=True)
+    assert found.stability == tuple(sorted(found.stability, reverse=True))
+    assert 0.0 < found.stability[-1] <= found.stability[0] <= 1.0
     A, planted = (X - X.mean(axis=0) for X in (outcome.A, truth))
     r = np.abs((A / np.linalg.norm(A, axis=0)).T @ (planted / np.linalg.norm(planted, axis=0)))
     right = r.max(axis=1) > 0.5

@@ -340,8 +340,7 @@ GRAVE = ("serious", "critical")
 
 
 @pytest.mark.parametrize(
-    ("name", "width"),
-    [(name, 390) for name in KINDS] + [(n, 1280) for n in ("labelled", "site")],
+    ("name", "width"), [(name, 390) for name in KINDS] + [(n, 1280) for n in ("labelled", "site")]
 )
 def test_axe_finds_nothing_serious(pages, name, width, tmp_path):
     assert serious(pages[name], width, tmp_path) == []

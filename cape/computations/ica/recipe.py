@@ -13,7 +13,7 @@ import tomllib
 
 import numpy as np
 
-from cape.algorithms.bagging import BAG_SCORE, bagged, sampled_rows, split_half_of
+from cape.algorithms.bagging import BAG_SCORE, bagged, sampled_rows, split_half_of, suggested_order
 from cape.algorithms.claims import MOST_PEOPLE, Calibrated, Claims, SplitHalf, claims_of, cohort
 from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.estimators import Array
@@ -56,6 +56,7 @@ class Rotated:
     mirrored: bool
     claims: Claims | None
     split_half: SplitHalf | None  # of runs without noise
+    stability: tuple[float, ...]  # (k,) of the maps under other draws
 
 
 def rotated(
@@ -72,10 +73,12 @@ def rotated(
     voxels: bool,
     n_subjects: int,
     score: SpatialScore = BAG_SCORE,
+    suggest: bool = False,
 ) -> Rotated:
     """Apply the recipe to a released mean F (d, d): mirror, bagged maps, claims.
 
-    `rank` is R of the projectors, `q` the `claims.cohort` of the mean before any mirroring.
+    `rank` is R of the projectors, `q` the `claims.cohort` of the mean before any mirroring;
+    `suggest`: without noise also suggest a number of components.
     """
     clear = test is not None and test.z >= CLEAR_Z
     # A mirror removes noise; without noise it is not needed.
@@ -95,6 +98,7 @@ def rotated(
     maps = np.asarray(bag.C if B is None else B @ bag.C)
     order = arrange(maps, bag.stability)
     C, maps = apply_order(order, bag.C, 1), apply_order(order, maps, 1)
+    stability = bag.stability[np.abs(order) - 1]
     claims = None
     if clear and mirror is not None and noise_std > 0:
         claims = claims_of(
@@ -102,7 +106,7 @@ def rotated(
             C,
             F,
             mirror.J,
-            stability=bag.stability[np.abs(order) - 1],
+            stability=stability,
             q=q,
             noise_std=noise_std,
             rank=rank,
@@ -115,7 +119,8 @@ def rotated(
         k = min(len(F), MOST_DIRECTIONS)
         rows = sampled_rows(B, len(F))[:, :k]
         r = split_half_of(F[:k, :k], rows, C[:k], n_subjects=n_subjects)
-        split_half = SplitHalf(r=tuple(r.tolist()))
+        suggested = suggested_order(F[:k, :k], rows, n_subjects=n_subjects) if suggest else None
+        split_half = SplitHalf(r=tuple(r.tolist()), n_components=suggested)
     V, mixing = np.linalg.qr(C)
     return Rotated(
         V=V,
@@ -124,6 +129,7 @@ def rotated(
         mirrored=J is not None,
         claims=claims,
         split_half=split_half,
+        stability=tuple(stability.tolist()),
     )
 
 
@@ -175,6 +181,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
         mirrored=maps.mirrored,
         claims=maps.claims,
         split_half=maps.split_half,
+        stability=maps.stability,
     )
 
 
@@ -207,6 +214,7 @@ def set_of(config: LeftRightConfig, model: IcaModel) -> SpatialSet | None:
         mirrored=free.mirrored,
         claims=free.claims,
         split_half=free.split_half,
+        stability=free.stability,
         recipe=True,
         n_basis=k,
     )

@@ -62,7 +62,7 @@ def test_the_rule_is_the_logistic_of_its_constants() -> None:
     a, s, g, q, _ = RULE.found
     assert one.found == pytest.approx(1 / (1 + np.exp(-(a + 0.9 * s + 3.0 * g + q))), rel=1e-6)
     assert one.strict < one.found
-    assert (one.word, one.pair, one.stability) == ("yes", 0, 0.9)
+    assert (one.word, one.pair) == ("yes", 0)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_pair_that_cannot_be_told_counts_once() -> None:
     assert (pair, image) == ([2, 1, 0], [False] * 3)
     found = claim_of(C, F=F, stability=np.array([0.8, 0.9, 0.8]))
     assert countable(found) == [found.maps[1], found.maps[2]]
-    equal = MapClaim(word="yes", found=0.9, strict=0.5, sharp=False, stability=0.9, pair=2)
+    equal = MapClaim(word="yes", found=0.9, strict=0.5, sharp=False, pair=2)
     twins = Claims(cohort=1.0, maps=(equal, dataclasses.replace(equal, pair=1)))
     assert countable(twins) == [equal]
 
