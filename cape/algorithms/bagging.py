@@ -33,6 +33,8 @@ HALVINGS = 5  # pairs of halves of the people (`split_half_of`)
 # Numbers of components that are tried for a suggestion, and pairs of halves of each: with two pairs
 # the suggestion was that of five, at a third of the time (6, 10 and 20 networks)
 ORDERS, ORDER_HALVINGS = (6, 8, 10, 14, 18, 22, 26, 30), 2
+# Fewest directions for it: maps that fill nearly the whole space are alike in all halves
+MIN_ORDER_DIRECTIONS = 4 * ORDERS[-1]
 # Maximum of features used; maps are smooth, so larger spaces are sampled at every k-th feature.
 MAX_SAMPLED_ROWS = 20_000
 _SEED = 20_261_124
@@ -139,14 +141,16 @@ def suggested_order(F: Array, basis: Basis | None, *, n_subjects: int) -> int | 
     """Return the number of components that halves of the people suggest, in a run without noise.
 
     It is the smallest of `ORDERS` at which as many maps, or one less, are found again as at any; it
-    was right to a step in 9 of 9 cohorts.  None if at none two maps are.
+    was right to a step in 9 of 9 cohorts.  None if at none two maps are, or in few directions.
     """
+    if len(F) < MIN_ORDER_DIRECTIONS:
+        return None
     B, found = sampled_rows(basis, len(F)), dict[int, int]()
-    for k in (k for k in ORDERS if k <= len(F)):
+    for k in ORDERS:
         C = _rotated(F, B, k, BAG_SCORE)[0]
         r = split_half_of(F, B, C, n_subjects=n_subjects, pairs_of_halves=ORDER_HALVINGS)
         found[k] = int(np.sum(r >= AGAIN))
-    most = max(found.values(), default=0)
+    most = max(found.values())
     return next(k for k, n in found.items() if n >= most - 1) if most > 1 else None
 
 

@@ -19,6 +19,7 @@ from cape.data.space import grid_of, mask_space
 from cape.lab.synthetic.resting import two_sided_study
 from cape.protocol.outcome import IcaOutcome
 from cape.report import write_results
+from cape.report.files import read_table
 from cape.settings.config import Config
 
 SPACE = mask_space(replace(Config(epsilon=1.0, delta=1e-5), mask="MNI152-10mm"))
@@ -113,7 +114,13 @@ def test_smooth_noise_is_called_nothing_and_its_maps_have_another_name(smooth, t
     assert not (tmp_path / "group_maps.nii.gz").exists()
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["separation"]["left_right"]["verdict"] == "nothing"
+    # A test that is not clear took stability away, the only figure that such maps have.
+    stability = tuple(row["stability"] for row in read_table(tmp_path / "components.tsv"))
+    assert stability == tuple(f"{x:.12g}" for x in outcome.spatial.stability)
+    assert results["separation"]["spatial"]["stability"] == list(outcome.spatial.stability)
     page = (tmp_path / "index.html").read_text()
+    assert "itself in new draws of the noise" in page
+    assert f'data-name="stability" class="number">{outcome.spatial.stability[0]:.2f}<' in page
     assert "nothing was found" in page
     assert "found again <b>" not in page
     assert "nearest <b>" not in page
@@ -163,10 +170,12 @@ def test_without_noise_the_basis_is_the_widest_and_halves_agree(tmp_path) -> Non
     page = (tmp_path / "index.html").read_text()
     assert "maps are found again in other halves of these people" in page
     assert "This says" in page
-    header, first = (tmp_path / "components.tsv").read_text().splitlines()[:2]
-    row = dict(zip(header.split("\t"), first.split("\t"), strict=True))
+    row = read_table(tmp_path / "components.tsv")[0]
     assert (row["found_again"], row["claimed"]) == ("in halves", "n/a")
-    assert float(row["stability"]) >= 0.7
+    assert float(row["stability"]) > float(row["r_halves"]) >= 0.7
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["suggested_n_components"] in (14, 18)  # 15 are planted
+    assert f"components: {results['suggested_n_components']} (here 15)" in page
 
 
 @pytest.mark.slow

@@ -8,7 +8,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cape.algorithms.bagging import bagged, sampling_root, split_half_of
+from cape.algorithms import bagging
+from cape.algorithms.bagging import (
+    MIN_ORDER_DIRECTIONS,
+    bagged,
+    sampling_root,
+    split_half_of,
+    suggested_order,
+)
 from cape.algorithms.claims import MOST_PEOPLE, SplitHalf
 from cape.algorithms.component_order import above_background
 from cape.algorithms.left_right import LeftRight, Mirror, mirrored, mirrored_where_noisy
@@ -86,6 +93,27 @@ def test_halves_agree_on_what_people_share() -> None:
     again = np.sort(split_half_of(F, None, bag.C, n_subjects=20))
     assert again[-3] > 0.8
     assert again[0] < 0.6
+
+
+@pytest.mark.parametrize(
+    ("found", "said"), [((6, 8, 9, 11, 10, 12, 12, 12), 14), ((1,) * 8, None), ((2, 3) * 4, 6)]
+)
+def test_the_smallest_number_within_one_of_the_best_is_suggested(found, said, monkeypatch) -> None:
+    told = iter(found)
+    again = lambda F, basis, C, **_: np.where(np.arange(C.shape[1]) < next(told), 0.9, 0.1)  # noqa: E731
+    monkeypatch.setattr(bagging, "split_half_of", again)
+    d = MIN_ORDER_DIRECTIONS
+    assert suggested_order(np.eye(d), None, n_subjects=20) == said
+
+
+@pytest.mark.parametrize("planted", [6, 13])
+def test_halves_suggest_as_many_components_as_people_share(planted: int) -> None:
+    d = MIN_ORDER_DIRECTIONS
+    shared = np.kron(np.eye(d // 5), np.full((5, 1), 5**-0.5))[:, :planted]
+    F = 0.8 * shared @ shared.T + 0.02 * np.eye(d)
+    assert suggested_order(F, None, n_subjects=40) in (planted, planted + 1)
+    # Maps that fill the whole space were alike in all halves, so as many as there are were found.
+    assert suggested_order(F[1:, 1:], None, n_subjects=40) is None
 
 
 def test_background_is_shrunk_and_peaks_are_kept() -> None:

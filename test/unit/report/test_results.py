@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from cape.report.consortium import results_of
-from cape.report.results import HalfFigures, Results, TableFile, TableResults, sentence
+from cape.report.results import HalfFigures, Results, TableFile, TableResults, order_line, sentence
 from support import report_example as example
 from support.report_example import spatial_results as spatial
 
@@ -28,8 +28,13 @@ def test_without_noise_the_sentence_is_about_these_people():
     made = spatial("networks", "brain", z=9.0)
     halves = HalfFigures(in_halves=12, maybe=2)
     model = dataclasses.replace(made.separation, claims=None, halves=halves)
-    said = sentence(dataclasses.replace(made, separation=model))
+    made = dataclasses.replace(made, separation=model, suggested_n_components=14)
+    said = sentence(made)
     assert said == "12 of 15 maps are found again in other halves of these people, 2 more may be."
+    assert order_line(made).startswith("Suggested number of components: 14 (here 15), the smallest")
+    assert order_line(dataclasses.replace(made, suggested_n_components=None)) == ""
+    private = dataclasses.replace(spatial("networks", "brain", z=9.0), suggested_n_components=14)
+    assert order_line(private) == ""
 
 
 def test_a_run_that_found_nothing_gives_the_reason_and_what_next_by_its_size():
