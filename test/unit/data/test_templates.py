@@ -240,7 +240,7 @@ def atlas(folder, affine: np.ndarray = AFFINE, values: np.ndarray = REGIONS):
 def test_an_atlas_is_a_map_for_each_label_and_its_courses_are_means(tmp_path) -> None:
     """The lab's own atlas was no maps: `cape init --maps` asked for a 4-D image."""
     path = atlas(tmp_path)
-    (tmp_path / "mine.txt").write_text("7 Left, upper\n21 Right\n")
+    (tmp_path / "mine.tsv").write_text("index\tname\n7\tLeft, upper\n21\tRight\n")
     assert templates.number_of_maps(path) == 2
     assert networks_of(path, 2) == '"Left, upper", Right'
     maps = with_templates(SPACE, path, site="B").templates()
