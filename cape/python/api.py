@@ -676,7 +676,11 @@ def rerun(
     PosixPath('.../again/consortium')
     """
     options = RunOptions(
-        out=Path(out), store=_store_folder(), on_progress=on_progress, on_subject=on_subject
+        out=Path(out),
+        replace=False,
+        store=_store_folder(),
+        on_progress=on_progress,
+        on_subject=on_subject,
     )
     return simulation.rerun(Path(finished), options, _find_way)
 

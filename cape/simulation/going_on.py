@@ -1,0 +1,75 @@
+"""A simulated run that was stopped goes on: what its working folder keeps until it has ended.
+
+A state is written after each exchange.  The exchange that was stopped is played again from it, with
+the secrets that the sites drew: the same noise, the same bytes, and no second charge, as when an
+engine asks a site again.  The secrets of all parties lie in the state, mode 0600, until the run
+ends, so whoever could read it before has the data of all sites as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cape.engines.coinstac.documents import Document
+from cape.engines.coinstac.site import files_below
+from cape.errors import ConfigError
+from cape.protocol import wire
+from cape.settings.config import VERSION
+from cape.simulation.run_loop import RunSetup
+from cape.site.files import write_atomically
+
+BEGUN, STATE = "begun.json", "state.json"
+# Of a state whose run has only to be put in place: the notices of its sites
+ENDED = "ended"
+# Differences that a refusal names
+MOST_NAMED = 4
+
+
+def begin(work: Path, setup: RunSetup, sites: Mapping[str, Path]) -> None:
+    write_atomically(work / BEGUN, wire.dumps(_begun(setup, sites)))
+
+
+def write_state(work: Path, state: Document) -> None:
+    write_atomically(work / STATE, wire.dumps(state))
+
+
+def goes_on(work: Path) -> bool:
+    """Whether a run that was stopped lies in its working folder."""
+    return (work / BEGUN).is_file() and (work / STATE).is_file()
+
+
+def read_state(work: Path, setup: RunSetup, sites: Mapping[str, Path]) -> Document | None:
+    """Return the state of the stopped run, None without one.
+
+    ConfigError E016, with what differs, for a run of another version, setup or other files: its
+    round would be answered twice at one charge.
+    """
+    if not goes_on(work):
+        return None
+    earlier, now = json.loads((work / BEGUN).read_bytes()), _begun(setup, sites)
+    if differing := list(_differing(earlier, json.loads(wire.dumps(now)))):
+        more = f" and {len(differing) - MOST_NAMED} more" * (len(differing) > MOST_NAMED)
+        problem = f"{work.parent} holds a run that was stopped, and this one differs in "
+        problem += f"{', '.join(differing[:MOST_NAMED])}{more}"
+        do = "put that back to go on, or begin anew with --replace: what was charged stays charged."
+        raise ConfigError("E016", problem=problem, do=do)
+    state: Document = wire.loads((work / STATE).read_bytes(), wire.MAX_DOCUMENT)
+    return state
+
+
+def _begun(setup: RunSetup, sites: Mapping[str, Path]) -> Document:
+    places = {**sites, **({"maps": Path(setup.maps).parent} if setup.maps else {})}
+    files = {name: {p: rest for p, *rest in files_below(place)} for name, place in places.items()}
+    return {"version": VERSION, **wire.encode(setup, RunSetup), "files of": files}
+
+
+def _differing(earlier: Any, now: Any, name: str = "") -> Iterator[str]:
+    """Yield the names of the values that differ, with both unless they describe files."""
+    if isinstance(earlier, dict) and isinstance(now, dict):
+        for key in sorted({*earlier, *now}):
+            yield from _differing(earlier.get(key), now.get(key), f"{name} {key}".strip())
+    elif earlier != now:
+        yield name if name.startswith("files of") else f"{name} (was {earlier}, is {now})"
