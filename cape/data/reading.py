@@ -13,6 +13,7 @@ from cape.algorithms.estimators import Array
 from cape.data.cifti import read_series
 from cape.data.cleaning import design, nuisance
 from cape.data.file_type import MATRIX_SUFFIXES, suffix_of
+from cape.data.folders import PARTICIPANTS
 from cape.data.images import Resampling, read_image
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.matrices import read_matrix
@@ -114,8 +115,8 @@ def _confounds(
 ) -> tuple[Array, str]:
     """Return columns (T, K) of the table of a run, and its SHA-256."""
     if run.confounds is None:
-        beside = "beside the file as *_desc-confounds_timeseries.tsv"
-        observed = f"sought in column 'confounds' of the manifest and {beside}"
+        mark = f"{run.mark or 1} into column exclude of {PARTICIPANTS} for {run.person}"
+        observed = f"to leave it out, write {mark}"
         raise UnusableFile(IssueCode.CONFOUNDS_MISSING, observed, columns=", ".join(columns))
     table, digest = read_confounds(run.confounds, columns, issues)
     if len(table) != n_times:

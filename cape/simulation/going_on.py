@@ -15,7 +15,7 @@ from typing import Any
 
 from cape.engines.coinstac.documents import Document
 from cape.engines.coinstac.site import files_below
-from cape.errors import ConfigError
+from cape.errors import CapeError, ConfigError
 from cape.protocol import wire
 from cape.settings.config import VERSION
 from cape.simulation.run_loop import RunSetup
@@ -49,14 +49,18 @@ def read_state(work: Path, setup: RunSetup, sites: Mapping[str, Path]) -> Docume
     """
     if not goes_on(work):
         return None
-    earlier, now = json.loads((work / BEGUN).read_bytes()), _begun(setup, sites)
-    if differing := list(_differing(earlier, json.loads(wire.dumps(now)))):
+    try:
+        earlier: Any = json.loads((work / BEGUN).read_bytes())
+        state: Document = wire.loads((work / STATE).read_bytes(), wire.MAX_DOCUMENT)
+    except (OSError, ValueError, CapeError):
+        earlier, state = "damaged", {}
+    now = json.loads(wire.dumps(_begun(setup, sites)))
+    if differing := list(_differing(earlier, now, "" if state else "what is kept of it")):
         more = f" and {len(differing) - MOST_NAMED} more" * (len(differing) > MOST_NAMED)
         problem = f"{work.parent} holds a run that was stopped, and this one differs in "
         problem += f"{', '.join(differing[:MOST_NAMED])}{more}"
         do = "put that back to go on, or begin anew with --replace: what was charged stays charged."
         raise ConfigError("E016", problem=problem, do=do)
-    state: Document = wire.loads((work / STATE).read_bytes(), wire.MAX_DOCUMENT)
     return state
 
 
@@ -67,9 +71,10 @@ def _begun(setup: RunSetup, sites: Mapping[str, Path]) -> Document:
 
 
 def _differing(earlier: Any, now: Any, name: str = "") -> Iterator[str]:
-    """Yield the names of the values that differ, with both unless they describe files."""
+    """Yield the names of the values that differ, with both if they are short."""
     if isinstance(earlier, dict) and isinstance(now, dict):
         for key in sorted({*earlier, *now}):
             yield from _differing(earlier.get(key), now.get(key), f"{name} {key}".strip())
     elif earlier != now:
-        yield name if name.startswith("files of") else f"{name} (was {earlier}, is {now})"
+        both = f"was {earlier}, is {now}"
+        yield name if name.startswith("files of") or len(both) > 60 else f"{name} ({both})"
