@@ -93,7 +93,7 @@ def test_a_strategy_that_the_tables_cannot_give_is_one_finding_with_what_is_miss
     strategy = "global_signal=basic,motion=basic"
     (first,) = texts(tmp_path, replace(CONFIG, confound_strategy=strategy))
     assert first.startswith("CAPE-E137 The confounds of a run cannot be had")
-    assert "the table has no columns of global_signal." in first
+    assert "the table has no columns of global_signal: " in first
     # nilearn passes over this part without a word.
     (first,) = texts(tmp_path, replace(CONFIG, confound_strategy="motion=basic,high_pass"))
     assert "the table has no columns of high_pass (cosine00, cosine01, ...)" in first
@@ -103,6 +103,18 @@ def test_a_strategy_that_the_tables_cannot_give_is_one_finding_with_what_is_miss
         tmp_path, replace(CONFIG, confound_strategy="none", confounds="motion6+wm_csf,a")
     )
     assert "CAPE-E137" in first
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"confound_strategy": "none", "confounds": "motion6"}], ids=["nilearn", "names"]
+)
+def test_a_run_without_a_table_names_the_cell_that_leaves_it_out(tmp_path, given):
+    """`cape init` said what to type; the warning told of "the same parent directory"."""
+    site(tmp_path, [0, 0])
+    next(tmp_path.rglob("sub-01*_desc-confounds_timeseries.tsv")).unlink()
+    (first,) = texts(tmp_path, replace(CONFIG, **given))
+    assert "A run has no confound table" in first
+    assert "write task-rest into column exclude of participants.tsv for 01" in first
 
 
 @pytest.mark.parametrize(
