@@ -99,7 +99,7 @@ class IssueCode(Enum):
     PERSON_NOWHERE = (38, "W", "A person is in no row of a table of people; the person stays counted and adds zeros", "", "add a row, or write the name as it is here")
     VALUE_NONE = (38, "W", "People have no value in a column of the comparison; an outcome of theirs is left out, or, of a column of the formula, they are", "", "fill the cells if the values are known")
     OUTCOME_NONE = (38, "W", "A person's time courses give no outcome: one is constant, or the repetition time is too long or not known; the person stays counted and adds zeros", "", "look at the images")
-    VALUE_UNCLEAR = (38, "W", "Cells of the comparison are no numbers, and count as missing", "numbers with a decimal point", "correct the cells")
+    VALUE_UNCLEAR = (38, "W", "Cells of the comparison are no numbers, and count as missing", "numbers with a decimal point", "correct the cells; where 1,234 is no thousand, name the column in decimal_commas of the site's own site-policy.toml")
     COLUMN_OF_RUNS = (38, "W", "A column of the comparison follows from the runs whose outcomes are compared, and that of a table is not read", "", "give the column of the table another name if that one is meant")
     VALUE_FAR = (38, "W", "Values of an outcome lie far outside the range of the settings", "", "correct the cells")
     LEVEL_NOBODY = (38, "W", "Nobody here is of a level of the comparison", "", "leave it, or say how the table writes it (levels)")
