@@ -204,7 +204,7 @@ class IssueCode(Enum):
     TR_NEEDED = (32, "X", "The repetition time is not known, but a filter needs it", "seconds", "write it into column 'tr' of the manifest")
     TR_CONVERTED = (33, "W", "The repetition time was converted to seconds", "seconds")
     CONFOUND_ROWS = (36, "X", "A confound table has another number of rows than its image has volumes", "one row per stored volume; dummies are dropped from both", "use the table that belongs to the image, with its first rows")
-    CONFOUNDS_MISSING = (37, "X", "A run has no confound table, but confounds are to be regressed out", "a table with {columns}", "put it beside the image (*_desc-confounds_timeseries.tsv), name it in column confounds of the manifest, or leave the run out")
+    CONFOUNDS_MISSING = (37, "X", "A run has no confound table, but confounds are to be regressed out", "a table with {columns}", "put it beside the image, name it in the manifest, or leave the run out")
     CONFOUND_COLUMNS = (37, "X", "A confound table lacks columns", "{columns}", "add the columns, or ask the owner for others")
     CONFOUND_CELL = (37, "X", "A cell of a confound table is not a number", "a number in every row; n/a in the first one only", "correct the table, or ask the owner for other columns")
     CONFOUND_FILLED = (37, "W", "Empty cells in the first row of a confound table count as 0")
