@@ -9,7 +9,6 @@ ends, so whoever could read it before has the data of all sites as well.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from cape.engines.coinstac.site import files_below
 from cape.errors import CapeError, ConfigError
 from cape.protocol import wire
 from cape.settings.config import VERSION
+from cape.settings.documents import parse_json
 from cape.simulation.run_loop import RunSetup
 from cape.site.files import write_atomically
 from cape.site.policy import NO_LEDGER
@@ -52,11 +52,11 @@ def read_state(work: Path, setup: RunSetup, sites: Mapping[str, Path]) -> Docume
     if not goes_on(work):
         return None
     try:
-        earlier: Any = json.loads((work / BEGUN).read_bytes())
+        earlier: Any = parse_json((work / BEGUN).read_text("ascii"))
         state: Document = wire.loads((work / STATE).read_bytes(), wire.MAX_DOCUMENT)
     except (OSError, ValueError, CapeError):
         earlier, state = "damaged", {}
-    now = json.loads(wire.dumps(_begun(setup, sites)))
+    now = parse_json(wire.dumps(_begun(setup, sites)).decode("ascii"))
     if differing := list(_differing(earlier, now, "" if state else "what is kept of it")):
         more = f" and {len(differing) - MOST_NAMED} more" * (len(differing) > MOST_NAMED)
         problem = f"{work.parent} holds a run that was stopped, and this one differs in "
