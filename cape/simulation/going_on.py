@@ -52,11 +52,11 @@ def read_state(work: Path, setup: RunSetup, sites: Mapping[str, Path]) -> Docume
     if not goes_on(work):
         return None
     try:
-        earlier: Any = parse_json((work / BEGUN).read_text("ascii"))
+        earlier: Any = parse_json((work / BEGUN).read_bytes())
         state: Document = wire.loads((work / STATE).read_bytes(), wire.MAX_DOCUMENT)
     except (OSError, ValueError, CapeError):
         earlier, state = "damaged", {}
-    now = parse_json(wire.dumps(_begun(setup, sites)).decode("ascii"))
+    now = parse_json(wire.dumps(_begun(setup, sites)))
     if differing := list(_differing(earlier, now, "" if state else "what is kept of it")):
         more = f" and {len(differing) - MOST_NAMED} more" * (len(differing) > MOST_NAMED)
         problem = f"{work.parent} holds a run that was stopped, and this one differs in "
