@@ -14,7 +14,15 @@ import tomllib
 import numpy as np
 
 from cape.algorithms.bagging import BAG_SCORE, bagged, sampled_rows, split_half_of
-from cape.algorithms.claims import MOST_PEOPLE, Calibrated, Claims, SplitHalf, claims_of, cohort
+from cape.algorithms.claims import (
+    MOST_HALVED,
+    MOST_PEOPLE,
+    Calibrated,
+    Claims,
+    SplitHalf,
+    claims_of,
+    cohort,
+)
 from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.estimators import Array
 from cape.algorithms.left_right import CLEAR_Z, LeftRight, Mirror, left_right
@@ -111,11 +119,12 @@ def rotated(
             rule=CALIBRATED.rule,
         )
     split_half = None
-    if clear and noise_std == 0 and n_subjects <= MOST_PEOPLE:
+    if clear and mirror is not None and noise_std == 0 and n_subjects <= MOST_PEOPLE:
         k = min(len(F), MOST_DIRECTIONS)
         rows = sampled_rows(B, len(F))[:, :k]
-        r = split_half_of(F[:k, :k], rows, C[:k], n_subjects=n_subjects)
-        split_half = SplitHalf(r=tuple(r.tolist()))
+        halved = min(n_subjects, MOST_HALVED)
+        r = split_half_of(F[:k, :k], rows, C[:k], n_subjects=halved)
+        split_half = SplitHalf.of(r, C, mirror.J, q=q)
     V, mixing = np.linalg.qr(C)
     return Rotated(
         V=V,
