@@ -38,7 +38,7 @@ TWO_Z = 3.0
 # Without noise: |r| between halves of the people from which a map is found again, or may be
 # (docs/choosing.md says how often that was right); the number of people that are halved, at most,
 # as in many people whatever they have in common is found again; and that of a run, as measured.
-AGAIN, MAYBE, MOST_HALVED, MOST_PEOPLE = 0.7, 0.5, 40, 400
+AGAIN, MAYBE, MOST_HALVED, MOST_PEOPLE = 0.7, 0.5, 20, 400
 SAME = 0.5  # evenness from which a map is on both sides
 
 

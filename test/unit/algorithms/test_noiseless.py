@@ -102,7 +102,7 @@ def test_words_of_halves_begin_at_what_was_measured() -> None:
     J, C = np.diag([1.0, -1.0] * 5), np.eye(10)[:, ::2]
     expected = ("in halves", "in halves", "maybe", "maybe", "")
     assert SplitHalf.of(r, C, J, q=0.0).words == expected
-    # Noise at one place in all people was found again, too: 43 of 57 such maps were no network.
+    # Noise at one place in all people was found again, too: 70 of 84 such maps were no network.
     one_sided = C + np.eye(10)[:, 1::2]
     assert SplitHalf.of(r, one_sided, J, q=GOOD_COHORT - 0.01).words == ("",) * 5
     assert SplitHalf.of(r, one_sided, J, q=GOOD_COHORT).words == expected
@@ -113,9 +113,9 @@ def test_of_many_people_as_many_are_halved_as_were_measured(monkeypatch) -> None
     seen = []
     monkeypatch.setattr(recipe, "split_half_of", lambda *_, n_subjects: seen.append(n_subjects))
     monkeypatch.setattr(recipe.SplitHalf, "of", lambda *_, **__: None)
-    for n_subjects in (20, MOST_HALVED, 400):
+    for n_subjects in (10, MOST_HALVED, 400):
         noiseless(n_subjects)
-    assert seen == [20, MOST_HALVED, MOST_HALVED]
+    assert seen == [10, MOST_HALVED, MOST_HALVED]
 
 
 def test_in_more_people_than_were_measured_nothing_is_said() -> None:
