@@ -49,11 +49,13 @@ class Calibration:
     found: tuple[float, ...]  # logistic of P(|r| > .5): 1, s, g, q, u
     strict: tuple[float, ...]  # logistic of P(|r| > .7): the same and log2(d / 64)
     yes: float
+    yes_skewness: float  # minimum skewness of a map that is called yes
     likely: float
     sharp: float  # minimum P(|r| > .7) of a sharp map
     sharp_basis: int  # minimum d at which that held
     low_g: float  # G below which `found` is at most `low_cap`
     low_cap: float
+    parcels: float  # added to both logits on an atlas
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,14 +176,19 @@ def claims_of(
     noise_std: float,
     rank: int,
     mirrored: bool,
-    voxels: bool,
+    kind: str,
     rule: Calibration,
 ) -> Claims:
-    """Apply the rule to the maps (D, k), ``B C``; F (d, d) is the release before any mirroring."""
+    """Apply the rule to the maps (D, k), ``B C``, of a feature space of this kind.
+
+    F (d, d) is the release before any mirroring.
+    """
     known = predictors(maps, C, J, stability=stability, q=q)
-    found = _logistic(np.array(rule.found) @ known)
+    more = rule.parcels if kind == "atlas" else 0.0
+    found = _logistic(np.array(rule.found) @ known + more)
     size = np.clip(math.log2(len(F) / REFERENCE_BASIS), -1.0, 2.0)
-    strict = _logistic(np.array(rule.strict) @ np.stack([*known, np.full(len(found), size)]))
+    strict = np.array(rule.strict) @ np.stack([*known, np.full(len(found), size)])
+    strict = _logistic(strict + more)
     strict = np.minimum(found, strict)
     if noise_std > 0.0 and math.sqrt(2.0 * rank) / noise_std < rule.low_g:
         found = np.minimum(found, rule.low_cap)
@@ -190,11 +197,11 @@ def claims_of(
         cohort=q,
         maps=tuple(
             MapClaim(
-                word="image" if image[k] else _word(float(found[k]), rule),
+                word="image" if image[k] else _word(float(found[k]), float(known[2, k]), rule),
                 found=None if image[k] else float(found[k]),
                 strict=None if image[k] else float(strict[k]),
                 sharp=bool(
-                    voxels
+                    kind == "mask"
                     and not image[k]
                     and strict[k] >= rule.sharp
                     and len(F) >= rule.sharp_basis
@@ -264,8 +271,10 @@ def _no_pairs(n: int) -> tuple[list[int], list[bool]]:
     return [0] * n, [False] * n
 
 
-def _word(found: float, rule: Calibration) -> ClaimWord:
-    return "yes" if found >= rule.yes else "likely" if found >= rule.likely else "uncertain"
+def _word(found: float, skewness: float, rule: Calibration) -> ClaimWord:
+    if found >= rule.yes and skewness >= rule.yes_skewness:
+        return "yes"
+    return "likely" if found >= rule.likely else "uncertain"
 
 
 def _logistic(x: Array) -> Array:

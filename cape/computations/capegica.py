@@ -128,7 +128,7 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
         q=q,
         rank=R,
         symmetry=config.symmetry,
-        voxels=roster.space.kind == "mask",
+        kind=roster.space.kind,
         n_subjects=roster.n_subjects,
         # Maps of columns may have both signs; all else was measured with skewness.
         score=fitting_score(state.subspace.V) if columns and not config.private else BAG_SCORE,

@@ -77,13 +77,14 @@ def rotated(
     q: float,
     rank: int,
     symmetry: str,
-    voxels: bool,
+    kind: str,
     n_subjects: int,
     score: SpatialScore = BAG_SCORE,
 ) -> Rotated:
     """Apply the recipe to a released mean F (d, d): mirror, bagged maps, claims.
 
-    `rank` is R of the projectors, `q` the `claims.cohort` of the mean before any mirroring.
+    `rank` is R of the projectors, `q` the `claims.cohort` of the mean before any mirroring, `kind`
+    that of the feature space.
     """
     clear = test is not None and test.z >= CLEAR_Z
     # A mirror removes noise; without noise it is not needed.
@@ -115,7 +116,7 @@ def rotated(
             noise_std=noise_std,
             rank=rank,
             mirrored=J is not None,
-            voxels=voxels,
+            kind=kind,
             rule=CALIBRATED.rule,
         )
     split_half = None
@@ -174,7 +175,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
         q=q,
         rank=R,
         symmetry=config.symmetry,
-        voxels=space.kind == "mask",
+        kind=space.kind,
         n_subjects=roster.n_subjects,
     )
     return FreeSet(

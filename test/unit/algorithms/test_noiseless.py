@@ -130,7 +130,7 @@ def noiseless(n_subjects: int) -> recipe.Rotated:
     clear = LeftRight(z=9.0, statistic=0.5, null=0.1, null_std=0.1)
     found = recipe.rotated(
         V @ V.T, None, 4, noise_std=0.0, mirror=Mirror(J=J, weighed=J), test=clear, q=0.0,
-        rank=4, symmetry="auto", voxels=True, n_subjects=n_subjects,
+        rank=4, symmetry="auto", kind="mask", n_subjects=n_subjects,
     )  # fmt: skip
     assert found.claims is None
     return found
