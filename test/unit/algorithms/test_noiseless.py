@@ -83,7 +83,7 @@ def test_halves_agree_on_what_people_share() -> None:
         axis=0,
     )
     bag = bagged(F, None, 6, noise_std=0.0, J=None, n_subjects=20)
-    again = np.sort(split_half_of(F, None, bag.C, n_subjects=20))
+    again = np.sort(split_half_of(F, None, bag.C, n_components=bag.C.shape[1], n_subjects=20))
     assert again[-3] > 0.8
     assert again[0] < 0.6
 
