@@ -1,9 +1,9 @@
 """Sparse maps that need not be orthogonal: a dictionary that starts at the maps of spatial ICA.
 
 ICA keeps maps uncorrelated over the brain.  Networks that overlap then come out as one map, and the
-one that the mean signal took with it stays away.  A dictionary has neither rule: each feature is
-the sum of few maps.  Features are columns of ``S B'``, S a power of the released mean F, so a run
-without privacy needs nothing but F (`bagging` makes the first maps).
+one that the mean signal took with it stays away.  A dictionary has no such rule: each feature is
+the sum of few maps.  Least squares need no more of people's data than their mean second moment, and
+the released mean F is one: features are the columns of ``F^(1/2) B'``.
 
 After Mairal et al., online dictionary learning (2009), and its use on brains from a start of ICA
 (Varoquaux et al. 2013, Mensch et al. 2016), here with whole steps in turn.
@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
+from cape.algorithms.left_right import symmetric_root
 from cape.frozen import dataclass
 
-# Measured on four generators, 20 and 60 people (docs/choosing.md); maps of .06 to .1, and of .3 to
-# .5, were alike within .01.
-POWER = 0.5  # S = F^POWER; .5 would weigh directions as their energy
+# Measured on four generators (docs/choosing.md)
 PENALTY = 0.1  # of a map's value, over the root mean square of a feature
 STEPS = 13
 # From this step on, maps with less of the energy than so much of a strong one are left out: they
@@ -46,15 +45,13 @@ def started_with(n_components: int, d: int) -> int:
 
 
 def sparse_maps(F: Array, B: Array, C: Array, n_components: int, *, strength: Array) -> Maps:
-    """Return the n strongest sparse maps ``B C``, in the basis.
+    """Return the n sparse maps of the most energy, times the `strength` (k,) of their start ``B C``.
 
     F (d, d) PSD; B (D, d) of full rank; C (d, k), k >= n.  If fewer than n are left, those of C
-    follow that gave none, by descending `strength` (k,).
+    follow that gave none, by descending strength.
     """
-    values, vectors = np.linalg.eigh(F)
-    S = (vectors * np.maximum(values, 0.0) ** POWER) @ vectors.T
-    gram = B.T @ B
-    penalty = PENALTY * np.sqrt(np.sum((S @ S) * gram) / len(B))
+    S, gram = symmetric_root(F), B.T @ B
+    penalty = PENALTY * np.sqrt(np.sum(F * gram) / len(B))
     A = B @ C
     A = (A - A.mean(axis=0)) / A.std(axis=0)
     alive = np.arange(A.shape[1])
@@ -63,13 +60,16 @@ def sparse_maps(F: Array, B: Array, C: Array, n_components: int, *, strength: Ar
         ridge = _RIDGE * np.trace(size) / len(size) * np.eye(len(size))
         L = np.linalg.solve(size + ridge, A.T @ B @ S).T
         norm = np.linalg.norm(L, axis=0)
-        L /= norm
+        L /= np.where(norm > 0.0, norm, 1.0)
         A = _coded(B @ (S @ L), L.T @ L, A * norm, penalty)
         energy = np.sum(A**2, axis=0)
+        if not energy.any():
+            A, alive = A[:, :0], alive[:0]
+            break
         least = LEAST_ENERGY * np.sum(energy**2) / energy.sum() if step >= PRUNED_FROM else 0.0
         A, alive = A[:, energy > least], alive[energy > least]
-    score = np.sum(A**2, axis=0) * strength[alive] ** 2
-    chosen = np.argsort(-score, kind="stable")[:n_components]
+    energy = np.sum(A**2, axis=0) * strength[alive]
+    chosen = np.argsort(-energy, kind="stable")[:n_components]
     refined = np.linalg.solve(gram, B.T @ A[:, chosen])
     others = np.setdiff1d(np.arange(C.shape[1]), alive)
     others = others[np.argsort(-strength[others], kind="stable")][: n_components - len(chosen)]

@@ -100,3 +100,10 @@ def test_maps_stay_in_the_basis() -> None:
 def test_a_few_more_components_at_the_start_but_no_more_than_directions() -> None:
     assert [started_with(n, 600) for n in (2, 6, 20, 50)] == [3, 8, 26, 65]
     assert started_with(20, 21) == 21
+
+
+def test_people_without_data_leave_the_maps_as_they_were() -> None:
+    C = np.eye(D)[:, :4]
+    some = sparse_maps(np.zeros((D, D)), np.eye(D), C, 3, strength=np.arange(4.0))
+    assert some.of.tolist() == [3, 2, 1]
+    assert np.allclose(some.C, C[:, some.of] / C.std(axis=0)[some.of])
