@@ -25,7 +25,8 @@ STEPS = 13
 # split others.
 PRUNED_FROM = 10
 LEAST_ENERGY = 0.3
-MORE = 0.3  # share of further components at the start: one of two overlapping networks is a late one
+# Share of further components at the start: of two networks that overlap one is among the last.
+MORE = 0.3
 _SWEEPS = 100
 _TOLERANCE = 1e-4  # of values of a map, over the largest
 _RIDGE = 1e-6
@@ -45,10 +46,10 @@ def started_with(n_components: int, d: int) -> int:
 
 
 def sparse_maps(F: Array, B: Array, C: Array, n_components: int, *, strength: Array) -> Maps:
-    """Return the n sparse maps of the most energy, times the `strength` (k,) of their start ``B C``.
+    """Return the n sparse maps of the most energy times strength, from those of a start ``B C``.
 
-    F (d, d) PSD; B (D, d) of full rank; C (d, k), k >= n.  If fewer than n are left, those of C
-    follow that gave none, by descending strength.
+    F (d, d) PSD; B (D, d) of full rank; C (d, k) and its strength (k,), k >= n.  If fewer than n
+    are left, those of C follow that gave none, by descending strength.
     """
     S, gram = symmetric_root(F), B.T @ B
     penalty = PENALTY * np.sqrt(np.sum(F * gram) / len(B))

@@ -7,8 +7,10 @@ import pytest
 
 from cape.algorithms.bagging import bagged
 from cape.algorithms.dictionary import Maps, sparse_maps, started_with
+from cape.algorithms.left_right import LeftRight, Mirror
 from cape.algorithms.scores import best_pairs
 from cape.algorithms.soft_projector import soft_projector
+from cape.computations.ica.recipe import rotated
 
 D, PEOPLE, N_TIMES = 150, 12, 120
 
@@ -47,16 +49,49 @@ def refined(F: np.ndarray, n: int, B: np.ndarray | None = None) -> Maps:
     return sparse_maps(F, np.eye(D) if B is None else B, bag.C, n, strength=bag.stability)
 
 
-def test_two_networks_that_overlap_are_two_maps() -> None:
-    # Of 13 networks of fmrisim two with r .44 came out as one map, which a dictionary kept apart:
-    # two broad patterns, which all people had, were stronger than the difference of the two.
-    centres = (20, 24, 60, 80, 100, 125)
-    truth = np.stack([blob(x, 4.0) for x in centres], axis=1)
+def overlapping() -> tuple[np.ndarray, np.ndarray]:
+    """Return F and its six networks, of which two overlap (r .72).
+
+    Two broad patterns, which all people have, are stronger than the difference of the two.
+    """
+    truth = np.stack([blob(x, 4.0) for x in (20, 24, 60, 80, 100, 125)], axis=1)
     t = 2.0 * np.pi * np.arange(D) / D
     broad = 0.4 * np.stack([np.sin(t), np.sin(2.0 * t)], axis=1)
-    F = mean_of(np.concatenate([truth, broad], axis=1))
+    return mean_of(np.concatenate([truth, broad], axis=1)), truth
+
+
+def test_two_networks_that_overlap_are_two_maps() -> None:
+    # Of 13 networks of fmrisim two with r .44 came out as one map, which a dictionary kept apart.
+    F, truth = overlapping()
     assert found(ica(F, 6), truth).min() < 0.3
     assert found(refined(F, 6).C, truth).min() > 0.9
+
+
+CLEAR = LeftRight(z=9.0, statistic=0.5, null=0.1, null_std=0.1)
+
+
+@pytest.mark.parametrize(
+    ("voxels", "noise_std", "test", "two"),
+    [
+        (True, 0.0, CLEAR, True),
+        (False, 0.0, CLEAR, False),  # measured on voxels only
+        (True, 0.0, None, False),  # there sparseness is judged
+        (True, 1e-6, CLEAR, False),  # claims were measured on ICA
+    ],
+)
+def test_the_recipe_refines_maps_of_voxels_without_noise(
+    voxels: bool, noise_std: float, test: LeftRight | None, two: bool
+) -> None:
+    F, truth = overlapping()
+    J = np.eye(D)[::-1]
+    maps = rotated(
+        F, None, 6, noise_std=noise_std, mirror=Mirror(J=J, weighed=J), test=test, q=0.8,
+        rank=6, symmetry="none", voxels=voxels, n_subjects=PEOPLE,
+    )  # fmt: skip
+    assert (found(maps.V @ maps.mixing, truth).min() > 0.9) == two
+    assert maps.mixing.shape == (6, 6)
+    if maps.split_half is not None:
+        assert len(maps.split_half.r) == 6
 
 
 def test_slabs_that_tile_the_brain_keep_the_one_that_the_mean_signal_took() -> None:
@@ -82,7 +117,9 @@ def test_missing_maps_are_the_most_stable_of_the_start() -> None:
     F = mean_of(np.stack([blob(x, 4.0) for x in (30, 110)], axis=1))
     C, strength = ica(F, 6), np.array([0.9, 0.8, 0.2, 0.5, 0.4, 0.3])
     some = sparse_maps(F, np.eye(D), C, 5, strength=strength)
-    kept = [k for k in range(5) if np.allclose(some.C[:, k], C[:, some.of[k]] / C[:, some.of[k]].std())]
+    kept = [
+        k for k in range(5) if np.allclose(some.C[:, k], C[:, some.of[k]] / C[:, some.of[k]].std())
+    ]
     left = [int(some.of[k]) for k in kept]
     assert len(left) == 3
     assert left == sorted(left, key=lambda k: -strength[k])
