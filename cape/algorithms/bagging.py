@@ -107,12 +107,14 @@ def bagged(
     return Bag(C=C / np.std(B @ C, axis=0), stability=stability, converged=all_converged)
 
 
-def split_half_of(F: Array, basis: Basis | None, C: Array, *, n_subjects: int) -> Array:
+def split_half_of(
+    F: Array, basis: Basis | None, C: Array, *, n_components: int, n_subjects: int
+) -> Array:
     """Return how well two halves of the people would agree on each map ``B C``, shape (k,).
 
     For runs without noise.  The error of half of the people has twice the variance of
-    `sampling_root`.  Each half is drawn and rotated, its maps are matched with those of C, and |r|
-    is that of two partners.
+    `sampling_root`.  Each half is drawn and rotated to `n_components` >= k maps, which are matched
+    with those of C, and |r| is that of two partners.
     """
     B, d = sampled_rows(basis, len(F)), len(F)
     # L Z L' grows with the square of L.
@@ -121,7 +123,7 @@ def split_half_of(F: Array, basis: Basis | None, C: Array, *, n_subjects: int) -
     def half(number: int) -> Array:
         rng = np.random.default_rng([_SEED, REDRAWS + number])
         Z = smat(rng.standard_normal(d * (d + 1) // 2))
-        found = _unit_maps(B, _rotated(F + root @ Z @ root, B, C.shape[1], BAG_SCORE)[0])
+        found = _unit_maps(B, _rotated(F + root @ Z @ root, B, n_components, BAG_SCORE)[0])
         return found[:, _partners(maps, found)[0]]
 
     pairs = [(half(2 * k), half(2 * k + 1)) for k in range(HALVINGS)]
@@ -150,7 +152,7 @@ def _unit_maps(B: Array, C: Array) -> Array:
 
 
 def _partners(maps: Array, others: Array) -> tuple[npt.NDArray[np.intp], Array]:
-    """Return the partner of each map among the same number of others, and their r, (k,) each."""
+    """Return the partner of each map among as many others or more, and their r, (k,) each."""
     r = maps.T @ others
     rows, partner = best_pairs(np.abs(r))
     return partner, r[rows, partner]

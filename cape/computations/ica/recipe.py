@@ -24,6 +24,7 @@ from cape.algorithms.claims import (
     cohort,
 )
 from cape.algorithms.component_order import apply_order, arrange
+from cape.algorithms.dictionary import sparse_maps, started_with
 from cape.algorithms.estimators import Array
 from cape.algorithms.left_right import CLEAR_Z, LeftRight, Mirror, left_right
 from cape.algorithms.linalg import smat
@@ -91,19 +92,27 @@ def rotated(
     wanted = symmetry == "assume" or (symmetry == "auto" and clear and noise_std > 0)
     J = mirror.J if mirror is not None and wanted else None
     g = math.sqrt(2.0 * rank) / noise_std if noise_std else math.inf
+    # Without noise, the rest of F can tell apart networks that overlap.  Where left and right
+    # cannot be compared, sparseness is judged, so maps must not be made sparse.
+    sparse = kind == "mask" and test is not None and noise_std == 0
+    n_started = started_with(n_components, len(F)) if sparse else n_components
     bag = bagged(
         F,
         B,
-        n_components,
+        n_started,
         noise_std=noise_std,
         n_subjects=n_subjects,
         J=J,
         keep_odd=symmetry == "auto" and g >= MIN_ODD_G,
         score=score,
     )
-    maps = np.asarray(bag.C if B is None else B @ bag.C)
-    order = arrange(maps, bag.stability)
-    C, maps = apply_order(order, bag.C, 1), apply_order(order, maps, 1)
+    C, stability = bag.C, bag.stability
+    if sparse:
+        refined = sparse_maps(F, sampled_rows(B, len(F)), C, n_components, strength=stability)
+        C, stability = refined.C, stability[refined.of]
+    maps = np.asarray(C if B is None else B @ C)
+    order = arrange(maps, stability)
+    C, maps = apply_order(order, C, 1), apply_order(order, maps, 1)
     claims = None
     if clear and mirror is not None and noise_std > 0:
         claims = claims_of(
@@ -111,7 +120,7 @@ def rotated(
             C,
             F,
             mirror.J,
-            stability=bag.stability[np.abs(order) - 1],
+            stability=stability[np.abs(order) - 1],
             q=q,
             noise_std=noise_std,
             rank=rank,
@@ -123,8 +132,8 @@ def rotated(
     if clear and mirror is not None and noise_std == 0 and n_subjects <= MOST_PEOPLE:
         k = min(len(F), MOST_DIRECTIONS)
         rows = sampled_rows(B, len(F))[:, :k]
-        halved = min(n_subjects, MOST_HALVED)
-        r = split_half_of(F[:k, :k], rows, C[:k], n_subjects=halved)
+        n, halved = min(n_started, k), min(n_subjects, MOST_HALVED)
+        r = split_half_of(F[:k, :k], rows, C[:k], n_components=n, n_subjects=halved)
         split_half = SplitHalf.of(r, C, mirror.J, q=q)
     V, mixing = np.linalg.qr(C)
     return Rotated(

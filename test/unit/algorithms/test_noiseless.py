@@ -83,7 +83,7 @@ def test_halves_agree_on_what_people_share() -> None:
         axis=0,
     )
     bag = bagged(F, None, 6, noise_std=0.0, J=None, n_subjects=20)
-    again = np.sort(split_half_of(F, None, bag.C, n_subjects=20))
+    again = np.sort(split_half_of(F, None, bag.C, n_components=bag.C.shape[1], n_subjects=20))
     assert again[-3] > 0.8
     assert again[0] < 0.6
 
@@ -111,7 +111,7 @@ def test_words_of_halves_begin_at_what_was_measured() -> None:
 def test_of_many_people_as_many_are_halved_as_were_measured(monkeypatch) -> None:
     """In 120 people what noise they have in common was found again at r .87."""
     seen = []
-    monkeypatch.setattr(recipe, "split_half_of", lambda *_, n_subjects: seen.append(n_subjects))
+    monkeypatch.setattr(recipe, "split_half_of", lambda *_, n_subjects, **__: seen.append(n_subjects))
     monkeypatch.setattr(recipe.SplitHalf, "of", lambda *_, **__: None)
     for n_subjects in (10, MOST_HALVED, 400):
         noiseless(n_subjects)
