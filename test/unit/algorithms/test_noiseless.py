@@ -111,7 +111,9 @@ def test_words_of_halves_begin_at_what_was_measured() -> None:
 def test_of_many_people_as_many_are_halved_as_were_measured(monkeypatch) -> None:
     """In 120 people what noise they have in common was found again at r .87."""
     seen = []
-    monkeypatch.setattr(recipe, "split_half_of", lambda *_, n_subjects, **__: seen.append(n_subjects))
+    monkeypatch.setattr(
+        recipe, "split_half_of", lambda *_, n_subjects, **__: seen.append(n_subjects)
+    )
     monkeypatch.setattr(recipe.SplitHalf, "of", lambda *_, **__: None)
     for n_subjects in (10, MOST_HALVED, 400):
         noiseless(n_subjects)
