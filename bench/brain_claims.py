@@ -228,7 +228,7 @@ def claimed(
     recipe.CALIBRATED = dataclasses.replace(recipe.CALIBRATED, rule=rule)
     found = recipe.rotated(
         F, at.basis, R, noise_std=at.noise_std, mirror=at.mirror, test=test, q=q, rank=R,
-        symmetry="auto", voxels=True, n_subjects=COHORT,
+        symmetry="auto", kind="mask", n_subjects=COHORT,
     )  # fmt: skip
     C, maps = found.V @ found.mixing, found.claims.maps
     A, B = at.basis @ C, at.basis

@@ -68,7 +68,7 @@ def measure(seeds: list[int], sets: Sequence[str] = labels.DEFAULT) -> list[dict
                 )
                 found = recipe.rotated(
                     F, at.basis, at.R, noise_std=at.noise_std, mirror=at.mirror, test=test, q=q,
-                    rank=at.R, symmetry="auto", voxels=True, n_subjects=claims.COHORT,
+                    rank=at.R, symmetry="auto", kind="mask", n_subjects=claims.COHORT,
                 )  # fmt: skip
                 A = at.basis @ found.V @ found.mixing
                 r = np.abs(claims.unit(A).T @ claims.unit(study.maps))

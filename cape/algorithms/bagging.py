@@ -32,7 +32,7 @@ POWER = 2  # a map of a draw has the weight |r|^POWER, r with the previous avera
 HALVINGS = 5  # pairs of halves of the people (`split_half_of`)
 # Numbers of components that are tried for a suggestion, and pairs of halves of each: with two pairs
 # the suggestion was that of five, at a third of the time (6, 10 and 20 networks)
-ORDERS, ORDER_HALVINGS = (6, 8, 10, 14, 18, 22, 26, 30), 2
+ORDERS, ORDER_HALVINGS, MOST_ORDERED = (6, 8, 10, 14, 18, 22, 26, 30), 2, 160
 # Fewest directions for it: maps that fill nearly the whole space are alike in all halves
 MIN_ORDER_DIRECTIONS = 4 * ORDERS[-1]
 # Maximum of features used; maps are smooth, so larger spaces are sampled at every k-th feature.
@@ -114,13 +114,19 @@ def bagged(
 
 
 def split_half_of(
-    F: Array, basis: Basis | None, C: Array, *, n_subjects: int, pairs_of_halves: int = HALVINGS
+    F: Array,
+    basis: Basis | None,
+    C: Array,
+    *,
+    n_components: int,
+    n_subjects: int,
+    pairs_of_halves: int = HALVINGS,
 ) -> Array:
     """Return how well two halves of the people would agree on each map ``B C``, shape (k,).
 
     For runs without noise.  The error of half of the people has twice the variance of
-    `sampling_root`.  Each half is drawn and rotated, its maps are matched with those of C, and |r|
-    is that of two partners.
+    `sampling_root`.  Each half is drawn and rotated to `n_components` >= k maps, which are matched
+    with those of C, and |r| is that of two partners.
     """
     B, d = sampled_rows(basis, len(F)), len(F)
     # L Z L' grows with the square of L.
@@ -129,7 +135,7 @@ def split_half_of(
     def half(number: int) -> Array:
         rng = np.random.default_rng([_SEED, REDRAWS + number])
         Z = smat(rng.standard_normal(d * (d + 1) // 2))
-        found = _unit_maps(B, _rotated(F + root @ Z @ root, B, C.shape[1], BAG_SCORE)[0])
+        found = _unit_maps(B, _rotated(F + root @ Z @ root, B, n_components, BAG_SCORE)[0])
         return found[:, _partners(maps, found)[0]]
 
     pairs = [(half(2 * k), half(2 * k + 1)) for k in range(pairs_of_halves)]
@@ -141,14 +147,17 @@ def suggested_order(F: Array, basis: Basis | None, *, n_subjects: int) -> int | 
     """Return the number of components that halves of the people suggest, in a run without noise.
 
     It is the smallest of `ORDERS` at which as many maps, or one less, are found again as at any; it
-    was right to a step in 9 of 9 cohorts.  None if at none two maps are, or in few directions.
+    was right to a step in 9 of 9 cohorts.  None if at none two maps are, in few directions, and of
+    more than `MOST_ORDERED` people.
     """
-    if len(F) < MIN_ORDER_DIRECTIONS:
+    if len(F) < MIN_ORDER_DIRECTIONS or n_subjects > MOST_ORDERED:
         return None
     B, found = sampled_rows(basis, len(F)), dict[int, int]()
     for k in ORDERS:
         C = _rotated(F, B, k, BAG_SCORE)[0]
-        r = split_half_of(F, B, C, n_subjects=n_subjects, pairs_of_halves=ORDER_HALVINGS)
+        r = split_half_of(
+            F, B, C, n_components=k, n_subjects=n_subjects, pairs_of_halves=ORDER_HALVINGS
+        )
         found[k] = int(np.sum(r >= AGAIN))
     most = max(found.values())
     return next(k for k, n in found.items() if n >= most - 1) if most > 1 else None
@@ -175,7 +184,7 @@ def _unit_maps(B: Array, C: Array) -> Array:
 
 
 def _partners(maps: Array, others: Array) -> tuple[npt.NDArray[np.intp], Array]:
-    """Return the partner of each map among the same number of others, and their r, (k,) each."""
+    """Return the partner of each map among as many others or more, and their r, (k,) each."""
     r = maps.T @ others
     rows, partner = best_pairs(np.abs(r))
     return partner, r[rows, partner]

@@ -13,7 +13,7 @@ the two apart.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -35,10 +35,11 @@ IMAGE_Z = 4.0  # minimum z at which the weaker map of a pair is an image of the 
 # |z| below which two maps that mirror each other are two networks (39 of 40 pairs of real people)
 TWO_Z = 3.0
 
-# Without noise: |r| between halves of the people from which a map is found again, or may be.  Of
-# 1,060 maps of 53 cohorts .99 and .97 were networks there; of 240 maps of 40 real people .99 and
-# .97 were maps of 20 others.  In more people smooth noise reaches .59, so nothing is said there.
-AGAIN, MAYBE, MOST_PEOPLE = 0.7, 0.5, 160
+# Without noise: |r| between halves of the people from which a map is found again, or may be
+# (docs/choosing.md says how often that was right); the number of people that are halved, at most,
+# as in many people whatever they have in common is found again; and that of a run, as measured.
+AGAIN, MAYBE, MOST_HALVED, MOST_PEOPLE = 0.7, 0.5, 20, 400
+SAME = 0.5  # evenness from which a map is on both sides
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,11 +49,13 @@ class Calibration:
     found: tuple[float, ...]  # logistic of P(|r| > .5): 1, s, g, q, u
     strict: tuple[float, ...]  # logistic of P(|r| > .7): the same and log2(d / 64)
     yes: float
+    yes_skewness: float  # minimum skewness of a map that is called yes
     likely: float
     sharp: float  # minimum P(|r| > .7) of a sharp map
     sharp_basis: int  # minimum d at which that held
     low_g: float  # G below which `found` is at most `low_cap`
     low_cap: float
+    parcels: float  # added to both logits on an atlas
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,18 +128,32 @@ class SplitHalf:
     """How well two halves of these people agree on each map, in a run without noise.
 
     It is about these people alone: two populations in one cohort, or motion, repeat as well.
+    Nothing is said of maps that are on one side, unless what people have in common mostly is the
+    same on both: noise that lies at one place in all people is found again, too.
     """
 
     r: tuple[float, ...]  # |r| between the halves
-    n_components: int | None = None  # the number that this suggests; None: not asked, or none
+    silent: tuple[bool, ...]  # whether nothing is said of a map
+    n_components: int | None = None  # the number that halves suggest; None: not asked, or none
+
+    @classmethod
+    def of(cls, r: Array, C: Array, J: Array, *, q: float, n_components: int | None = None) -> Self:
+        """Return what halves say of maps C (d, k) under the mirror J (d, d), given r (k,)."""
+        silent = (evenness(C, J) < SAME) & (q < GOOD_COHORT)
+        return cls(r=tuple(r.tolist()), silent=tuple(silent.tolist()), n_components=n_components)
 
     @property
     def words(self) -> tuple[HalfWord, ...]:
-        return tuple("in halves" if r >= AGAIN else "maybe" if r >= MAYBE else "" for r in self.r)
+        return tuple(
+            "" if silent or r < MAYBE else "in halves" if r >= AGAIN else "maybe"
+            for r, silent in zip(self.r, self.silent, strict=True)
+        )
 
 
-def cohort(F: Array, test: LeftRight, *, noise_std: float, n_subjects: int, rank: int) -> float:
+def cohort(F: Array, test: LeftRight, *, noise_std: float, n_subjects: int, rank: float) -> float:
     """Return q from a released mean F (d, d) of projectors of this rank, before any mirroring.
+
+    Of soft projectors `rank` is their trace.
 
     Both few people with networks and a cohort that shares little lower the test's statistic; the
     energy of F tells the two apart.
@@ -159,14 +176,19 @@ def claims_of(
     noise_std: float,
     rank: int,
     mirrored: bool,
-    voxels: bool,
+    kind: str,
     rule: Calibration,
 ) -> Claims:
-    """Apply the rule to the maps (D, k), ``B C``; F (d, d) is the release before any mirroring."""
+    """Apply the rule to the maps (D, k), ``B C``, of a feature space of this kind.
+
+    F (d, d) is the release before any mirroring.
+    """
     known = predictors(maps, C, J, stability=stability, q=q)
-    found = _logistic(np.array(rule.found) @ known)
+    more = rule.parcels if kind == "atlas" else 0.0
+    found = _logistic(np.array(rule.found) @ known + more)
     size = np.clip(math.log2(len(F) / REFERENCE_BASIS), -1.0, 2.0)
-    strict = _logistic(np.array(rule.strict) @ np.stack([*known, np.full(len(found), size)]))
+    strict = np.array(rule.strict) @ np.stack([*known, np.full(len(found), size)])
+    strict = _logistic(strict + more)
     strict = np.minimum(found, strict)
     if noise_std > 0.0 and math.sqrt(2.0 * rank) / noise_std < rule.low_g:
         found = np.minimum(found, rule.low_cap)
@@ -175,11 +197,11 @@ def claims_of(
         cohort=q,
         maps=tuple(
             MapClaim(
-                word="image" if image[k] else _word(float(found[k]), rule),
+                word="image" if image[k] else _word(float(found[k]), float(known[2, k]), rule),
                 found=None if image[k] else float(found[k]),
                 strict=None if image[k] else float(strict[k]),
                 sharp=bool(
-                    voxels
+                    kind == "mask"
                     and not image[k]
                     and strict[k] >= rule.sharp
                     and len(F) >= rule.sharp_basis
@@ -195,11 +217,16 @@ def predictors(maps: Array, C: Array, J: Array, *, stability: Array, q: float) -
     """Return the predictors of the rule for each map, (5, k): 1, stability, skewness, q, doubt."""
     A = maps - maps.mean(axis=0)
     skewness = np.minimum(np.abs(np.mean((A / A.std(axis=0)) ** 3, axis=0)), MAX_SKEWNESS)
-    c = unit_columns(C)
-    even = np.clip(np.sum(c * (J @ c), axis=0), 0.0, 1.0)
+    even = evenness(C, J)
     # One-sided maps are suspicious in doubtful cohorts only.
     doubt = (1.0 - even) * max(GOOD_COHORT - q, 0.0)
     return np.stack([np.ones_like(even), stability, skewness, np.full_like(even, q), doubt])
+
+
+def evenness(C: Array, J: Array) -> Array:
+    """Return 0 to 1 for each map (d, k): 1 if it is the same on both sides, 0 if on one."""
+    c = unit_columns(C)
+    return np.asarray(np.clip(np.sum(c * (J @ c), axis=0), 0.0, 1.0))
 
 
 def mirror_pairs(C: Array, F: Array, J: Array, *, noise_std: float) -> tuple[list[int], list[bool]]:
@@ -243,8 +270,10 @@ def _no_pairs(n: int) -> tuple[list[int], list[bool]]:
     return [0] * n, [False] * n
 
 
-def _word(found: float, rule: Calibration) -> ClaimWord:
-    return "yes" if found >= rule.yes else "likely" if found >= rule.likely else "uncertain"
+def _word(found: float, skewness: float, rule: Calibration) -> ClaimWord:
+    if found >= rule.yes and skewness >= rule.yes_skewness:
+        return "yes"
+    return "likely" if found >= rule.likely else "uncertain"
 
 
 def _logistic(x: Array) -> Array:

@@ -110,7 +110,13 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
             n_subjects=roster.n_subjects,
             n_components=rank or 1,
         )
-        q = cohort(F, test, noise_std=noise_std, n_subjects=roster.n_subjects, rank=R)
+        q = cohort(
+            F,
+            test,
+            noise_std=noise_std,
+            n_subjects=roster.n_subjects,
+            rank=R if config.private else size,
+        )
     columns = B is None and roster.space.kind == "matrix"
     maps = rotated(
         F,
@@ -122,7 +128,7 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
         q=q,
         rank=R,
         symmetry=config.symmetry,
-        voxels=roster.space.kind == "mask",
+        kind=roster.space.kind,
         n_subjects=roster.n_subjects,
         # Maps of columns may have both signs; all else was measured with skewness.
         score=fitting_score(state.subspace.V) if columns and not config.private else BAG_SCORE,

@@ -151,6 +151,10 @@ def test_claims_of_spatial_maps_are_right_in_people_who_resemble_real_ones() -> 
     assert len(of) == 10
     assert min(row["maps"] for row in of) >= 75
     assert max(abs(row["claimed"] - row["true"]) for row in of) <= 0.07
+    for part in ("good", "25%", "50%"):  # from .85 on, at any skewness, .91 of 772 with a quarter
+        yes = [row["yes"] for row in found["rows"] if row["cohort"].split(" ")[0] == part]
+        right = sum(n * share for n, share in yes if n) / sum(n for n, _ in yes)
+        assert right >= 0.93, part
     noise = [row for row in found["rows"] if row["networks_in_noise"] is not None]
     assert sum(row["runs"] for row in noise) >= 1000
     # People with blocks moved are no smooth noise: one of 252 runs had 13.

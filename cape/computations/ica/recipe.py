@@ -14,8 +14,17 @@ import tomllib
 import numpy as np
 
 from cape.algorithms.bagging import BAG_SCORE, bagged, sampled_rows, split_half_of, suggested_order
-from cape.algorithms.claims import MOST_PEOPLE, Calibrated, Claims, SplitHalf, claims_of, cohort
+from cape.algorithms.claims import (
+    MOST_HALVED,
+    MOST_PEOPLE,
+    Calibrated,
+    Claims,
+    SplitHalf,
+    claims_of,
+    cohort,
+)
 from cape.algorithms.component_order import apply_order, arrange
+from cape.algorithms.dictionary import sparse_maps, started_with
 from cape.algorithms.estimators import Array
 from cape.algorithms.left_right import CLEAR_Z, LeftRight, Mirror, left_right
 from cape.algorithms.linalg import smat
@@ -70,35 +79,43 @@ def rotated(
     q: float,
     rank: int,
     symmetry: str,
-    voxels: bool,
+    kind: str,
     n_subjects: int,
     score: SpatialScore = BAG_SCORE,
     suggest: bool = False,
 ) -> Rotated:
     """Apply the recipe to a released mean F (d, d): mirror, bagged maps, claims.
 
-    `rank` is R of the projectors, `q` the `claims.cohort` of the mean before any mirroring;
-    `suggest`: without noise also suggest a number of components.
+    `rank` is R of the projectors, `q` the `claims.cohort` of the mean before any mirroring, `kind`
+    that of the feature space; `suggest`: without noise also suggest a number of components.
     """
     clear = test is not None and test.z >= CLEAR_Z
     # A mirror removes noise; without noise it is not needed.
     wanted = symmetry == "assume" or (symmetry == "auto" and clear and noise_std > 0)
     J = mirror.J if mirror is not None and wanted else None
     g = math.sqrt(2.0 * rank) / noise_std if noise_std else math.inf
+    # Without noise, the rest of F can tell apart networks that overlap.  Where left and right
+    # cannot be compared, sparseness is judged, so maps must not be made sparse.
+    sparse = kind == "mask" and test is not None and noise_std == 0
+    n_started = started_with(n_components, len(F)) if sparse else n_components
     bag = bagged(
         F,
         B,
-        n_components,
+        n_started,
         noise_std=noise_std,
         n_subjects=n_subjects,
         J=J,
         keep_odd=symmetry == "auto" and g >= MIN_ODD_G,
         score=score,
     )
-    maps = np.asarray(bag.C if B is None else B @ bag.C)
-    order = arrange(maps, bag.stability)
-    C, maps = apply_order(order, bag.C, 1), apply_order(order, maps, 1)
-    stability = bag.stability[np.abs(order) - 1]
+    C, stability = bag.C, bag.stability
+    if sparse:
+        refined = sparse_maps(F, sampled_rows(B, len(F)), C, n_components, strength=stability)
+        C, stability = refined.C, stability[refined.of]
+    maps = np.asarray(C if B is None else B @ C)
+    order = arrange(maps, stability)
+    C, maps = apply_order(order, C, 1), apply_order(order, maps, 1)
+    stability = stability[np.abs(order) - 1]
     claims = None
     if clear and mirror is not None and noise_std > 0:
         claims = claims_of(
@@ -111,16 +128,17 @@ def rotated(
             noise_std=noise_std,
             rank=rank,
             mirrored=J is not None,
-            voxels=voxels,
+            kind=kind,
             rule=CALIBRATED.rule,
         )
     split_half = None
-    if clear and noise_std == 0 and n_subjects <= MOST_PEOPLE:
+    if clear and mirror is not None and noise_std == 0 and n_subjects <= MOST_PEOPLE:
         k = min(len(F), MOST_DIRECTIONS)
         rows = sampled_rows(B, len(F))[:, :k]
-        r = split_half_of(F[:k, :k], rows, C[:k], n_subjects=n_subjects)
+        n, halved = min(n_started, k), min(n_subjects, MOST_HALVED)
+        r = split_half_of(F[:k, :k], rows, C[:k], n_components=n, n_subjects=halved)
         suggested = suggested_order(F[:k, :k], rows, n_subjects=n_subjects) if suggest else None
-        split_half = SplitHalf(r=tuple(r.tolist()), n_components=suggested)
+        split_half = SplitHalf.of(r, C, mirror.J, q=q, n_components=suggested)
     V, mixing = np.linalg.qr(C)
     return Rotated(
         V=V,
@@ -171,7 +189,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
         q=q,
         rank=R,
         symmetry=config.symmetry,
-        voxels=space.kind == "mask",
+        kind=space.kind,
         n_subjects=roster.n_subjects,
     )
     return FreeSet(
