@@ -144,3 +144,11 @@ def test_people_without_data_leave_the_maps_as_they_were() -> None:
     some = sparse_maps(np.zeros((D, D)), np.eye(D), C, 3, strength=np.arange(4.0))
     assert some.of.tolist() == [3, 2, 1]
     assert np.allclose(some.C, C[:, some.of] / C.std(axis=0)[some.of])
+
+
+def test_of_equal_maps_the_more_stable_are_kept() -> None:
+    F = mean_of(np.stack([blob(x, 4.0) for x in (30, 75, 120)], axis=1))
+    C = np.stack([blob(x, 4.0) for x in (30, 75, 120)], axis=1)
+    for weak in range(3):
+        strength = np.where(np.arange(3) == weak, 0.4, 0.9)
+        assert weak not in sparse_maps(F, np.eye(D), C, 2, strength=strength).of
