@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cape.cli.common import STDERR, STDOUT, result, say, warn
 from cape.privacy.accounting import display_epsilon
-from cape.report import files, maps
+from cape.report import files, maps, regions
 from cape.report.comparison_words import who_of
 from cape.report.maps import Component
 from cape.report.results import (
@@ -103,14 +103,21 @@ def _by_word(folder: Path) -> Iterator[str]:
     """Yield the maps grouped by verdict, in the words and the order of the page."""
     names_by_word: dict[str, list[str]] = {}
     counted: set[tuple[str, str]] = set()
-    for row in files.read_rows(folder / "components.tsv", Component):
+    results = read_results(folder)
+    ending = maps.ENDINGS[results.feature_space]
+    found = regions.read_regions(folder / f"{maps.file_of(results.status)}{ending}")
+    for k, row in enumerate(files.read_rows(folder / "components.tsv", Component)):
         word = (row.found_again or row.verdict or "").partition(",")[0]
         mirror = f"={row.mirror_of}" if row.mirror_of else ""
         if (word, row.mirror_of) in counted:  # a pair counts once, as in the sentence
             continue
         counted.add((word, row.name))
-        names_by_word.setdefault(word, []).append(f"{row.name}{mirror} {row.label or ''}".strip())
-    words = ("yes", "likely", "uncertain", "image", "in halves", "maybe")
+        name = row.label or ""
+        if maps.FEW in (row.found_again or ""):
+            word = maps.FEW
+            name = " + ".join(one for one, _ in (found.strongest(k) if found else ()))
+        names_by_word.setdefault(word, []).append(f"{row.name}{mirror} {name}".strip())
+    words = ("yes", "likely", "uncertain", "image", "in halves", "maybe", maps.FEW)
     names_by_word.pop("", None)
     if names_by_word:
         yield ""

@@ -84,6 +84,7 @@ def print_comparison(plan: PlannedComparison) -> None:
         f"{plan.n_subjects} subjects at {plan.n_sites} sites: {terms} in {question}"
         f"{plan.n_outcomes} outcome{plural}. Assumed colluders: {plan.colluders}"
     )
+    say(plan.assumed)
     say("")
     _print_epsilon(plan)
     say("")

@@ -22,6 +22,7 @@ from cape.planning.comparison_budget import PlannedComparison, comparison_budget
 from cape.planning.consortium_folder import proposed
 from cape.planning.judge import judge, usual_space, with_sites
 from cape.privacy.cost import Event, Viewer, total_of
+from cape.protocol.join import Entries
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import settings_of
 from cape.protocol.plan import filtered
@@ -128,12 +129,18 @@ def any_budget_of(
     n_subjects: int,
     n_outcomes: int | None = None,
     share: float = USUAL_SHARE,
+    counted: Entries = (),
 ) -> PlannedRun | PlannedComparison:
-    """Return the plan of maps or of a comparison; the last two arguments are for comparisons."""
+    """Return the plan of maps or of a comparison; the last three arguments are for comparisons."""
     settings = {**settings_of_few(n_sites), **settings}
     if settings.get("computation") == capecontrast.NAME:
         return comparison_budget(
-            settings, n_sites=n_sites, n_subjects=n_subjects, n_outcomes=n_outcomes, share=share
+            settings,
+            n_sites=n_sites,
+            n_subjects=n_subjects,
+            n_outcomes=n_outcomes,
+            share=share,
+            counted=counted,
         )
     return budget_of(settings, n_sites=n_sites, n_subjects=n_subjects)
 

@@ -87,7 +87,8 @@ def who_of(result: GroupComparison) -> str:
         low, high = (round(100 * share) for share in (min(shares), max(shares)))
         parts.append(f"about {low if low == high else f'{low} to {high}'} % with a value")
     adjusted = [term_text(names) for names in question.asked[0].nuisance]
-    text = f"{', '.join(parts)}; adjusted for {_and([*adjusted, 'site'])}."
+    adjusted += ["site"] if len(entered) > 1 else []
+    text = f"{', '.join(parts)}{f'; adjusted for {_and(adjusted)}' if adjusted else ''}."
     for reason in dict.fromkeys(site.left_out for site in sites if site.left_out):
         names = [site.site for site in sites if site.left_out == reason]
         text += f" {_and(names)} did not enter: {reason}."
@@ -95,7 +96,7 @@ def who_of(result: GroupComparison) -> str:
     return f"{text} The answer is for {which if len(entered) > 1 else 'this site'}."
 
 
-def r_line(question: Question) -> str:
+def r_line(question: Question, n_sites: int) -> str:
     """Return the line of R that asks the same of pooled data, without privacy."""
     y = "y"
     if len(question.outcomes) == 1 and not question.change:
@@ -104,7 +105,9 @@ def r_line(question: Question) -> str:
     model = " + ".join(term_text([_r_name(name) for name in names]) for names in question.model)
     if question.random:
         return f"lme4::lmer({y} ~ {model} + (1 + {_r_name(question.asked[0].names[0])} | site))"
-    return f"car::Anova(lm({y} ~ {model} + site), type = 2)"
+    # R refuses a factor with one level.
+    site = " + site" if n_sites > 1 else ""
+    return f"car::Anova(lm({y} ~ {model}{site}), type = 2)"
 
 
 def y_of(question: Question) -> str:

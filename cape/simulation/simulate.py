@@ -133,7 +133,7 @@ def _data_of(setup: RunSetup) -> Path:
 
 def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) -> Path:
     directory, way, work = Path(setup.directory), find_way(setup.through), out / ".work"
-    sites = site_folders(directory)
+    sites, new = site_folders(directory), not out.exists()
     try:
         work.mkdir(parents=True, exist_ok=True)
     except OSError as err:
@@ -158,6 +158,9 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
             raise
         finally:
             shutil.rmtree(work, ignore_errors=True)
+            if new:
+                with contextlib.suppress(OSError):  # it holds results, or a site's reason
+                    out.rmdir()
     return out / "consortium"
 
 
@@ -206,6 +209,7 @@ def _score(setup: RunSetup, consortium: Path, counted: CountedPeople | None) -> 
         map_correlation=correlation,
         counted=counted,
         synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
+        charged=setup.policy.ledger_file not in ("", NO_LEDGER),
         maps=_brought(setup),
     )
 
