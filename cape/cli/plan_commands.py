@@ -58,6 +58,7 @@ def init_command(
     from cape.data.folders import SETTINGS_FILE
     from cape.errors import ConfigError
     from cape.planning.atlas_file import adopting
+    from cape.planning.consortium_folder import settings_beside
     from cape.planning.first_settings import InitOptions, propose
 
     path = out or folder / SETTINGS_FILE
@@ -77,7 +78,11 @@ def init_command(
     written = [f"written: {place}" for place in copies]
     written += [_put(place, content, path.parent) for place, content in proposal.files.items()]
     fields = {"path": str(path), "found": list(proposal.counts), "text": proposal.text}
-    do = f"written: {path}; read it, then: cape validate {shlex.quote(str(folder))}"
+    then = f"cape validate {shlex.quote(str(folder))}"
+    found = settings_beside(folder)
+    if found is None or found.resolve() != path.resolve():  # `validate` would read others
+        then += f" --settings {shlex.quote(str(path))}"
+    do = f"written: {path}; read it, then: {then}"
     result(fields, *proposal.counts, *written, do, as_json=as_json)
 
 

@@ -11,6 +11,7 @@ from html import escape
 from cape.computations import capecontrast, names, planner_of
 from cape.computations.ica.plan import IcaPlanner
 from cape.computations.ica.settings import IcaConfig, sized
+from cape.counting import how_many
 from cape.data.resources import BASE_MEMORY, VOLUMES
 from cape.errors import ConfigError
 from cape.forecast.comparison import USUAL_SHARE
@@ -101,7 +102,7 @@ class PlannedRun:
 
     def __repr__(self) -> str:
         promise = f"epsilon {self.planned:g}" if self.epsilon else "no noise"
-        size = f"{self.n_subjects} people at {self.n_sites} sites, {self.n_components} components"
+        size = f"{self.n_subjects} people at {how_many(self.n_sites, 'site')}, {self.n_components} components"
         return f"<PlannedRun {size}, {promise}: {self.advice.answer}>"
 
     def __str__(self) -> str:

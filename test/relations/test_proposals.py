@@ -109,7 +109,7 @@ def test_init_proposes_only_what_a_run_takes(
     study = tmp_path / "study"
     for site in (first, "ulm"):
         series(study / site, regions)
-    refused = "CAPE-E" in says and "alone" not in says
+    refused = "CAPE-E" in says and "people of" not in says
     words = ("init", study, "--orientation", "time_by_feature")
     assert re.search(says, typed(capsys, *words, code=2 if refused else 0))
     assert (study / "settings.toml").exists() is not refused
