@@ -102,7 +102,8 @@ class PlannedRun:
 
     def __repr__(self) -> str:
         promise = f"epsilon {self.planned:g}" if self.epsilon else "no noise"
-        size = f"{self.n_subjects} people at {how_many(self.n_sites, 'site')}, {self.n_components} components"
+        size = f"{self.n_subjects} people at {how_many(self.n_sites, 'site')}"
+        size += f", {self.n_components} components"
         return f"<PlannedRun {size}, {promise}: {self.advice.answer}>"
 
     def __str__(self) -> str:

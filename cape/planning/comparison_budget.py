@@ -115,9 +115,7 @@ def comparison_budget(
     if not (isinstance(share, int | float) and 0.0 < share < 1.0):
         raise out_of_range("share", share, "between 0 and 1", "give that of one group.")
     given = with_sites(_question(settings, n_outcomes), n_sites)
-    judged = judge(
-        given, n_sites=n_sites, n_subjects=n_subjects, share=share, entries=counted
-    )
+    judged = judge(given, n_sites=n_sites, n_subjects=n_subjects, share=share, entries=counted)
     config = settings_of(CapeContrastConfig, judged.config)
     entries, question, events = judged.plan.sites, config.asked, judged.plan.plan
     n = len(question.outcomes)

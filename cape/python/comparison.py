@@ -14,7 +14,10 @@ from cape.protocol.messages import FeatureSpace
 from cape.python.api import Consortium, Result
 from cape.python.people import pandas_for
 
-TABLE_COLUMNS = ("run", "computation", "status", "epsilon", "delta", "map_r", "q", "seconds", "refusal")
+TABLE_COLUMNS = (
+    *("run", "computation", "status", "epsilon", "delta", "map_r", "q", "seconds"),
+    "refusal",  # why a run has no result
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

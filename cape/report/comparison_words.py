@@ -81,7 +81,8 @@ def who_of(result: GroupComparison) -> str:
     """Return whom the answer is of: sites, people with a value, what was adjusted for."""
     question, sites, entered = result.asked, result.sites, result.entered
     whom = f" ({question.among[0]} {' or '.join(question.among[1])})" if question.among else ""
-    n = how_many(len(sites), "site") if entered == sites else f"{len(entered)} of {len(sites)} sites"
+    n = how_many(len(sites), "site")
+    n = n if entered == sites else f"{len(entered)} of {n}"
     parts = [n, f"{sum(site.asked for site in entered):,} people asked{whom}"]
     shares = [row.observed for row in result.effects if row.observed is not None]
     if shares:

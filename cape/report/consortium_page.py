@@ -438,7 +438,8 @@ def methods_values(
         kind, sets = results.kind, results.labels.template
     else:
         question = results.comparison.asked
-        kind, line = "pattern" if question.pattern else "each", r_line(question, len(results.comparison.entered))
+        kind = "pattern" if question.pattern else "each"
+        line = r_line(question, len(results.comparison.entered))
         template = f"comparison/{template}"
         if question.of_tables:
             data = "Outcomes were columns of tables of the sites."

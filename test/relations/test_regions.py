@@ -41,8 +41,8 @@ def cohort(pair: np.ndarray, strength: float) -> list[np.ndarray]:
     rng, people = np.random.default_rng(11), []
     for _ in range(PEOPLE):
         X = rng.standard_normal((TIMES, len(pair)))
-        shared = rng.standard_normal((TIMES, pair.max() + 1)) * np.linspace(1.2, 0.3, pair.max() + 1)
-        X += shared[:, pair]
+        shared = rng.standard_normal((TIMES, pair.max() + 1))
+        X += (shared * np.linspace(1.2, 0.3, pair.max() + 1))[:, pair]
         X += strength * rng.laplace(size=(TIMES, 1)) * (pair < NETWORK)
         people.append(X)
     return people
