@@ -27,7 +27,8 @@ SECONDS_PER_EXCHANGE = {
 def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> None:
     say(
         f"{plan.n_subjects} subjects at {how_many(plan.n_sites, 'site')}, "
-        f"{plan.n_components} components, basis of {plan.n_basis}, assumed colluders: {plan.colluders}"
+        f"{plan.n_components} components, basis of {plan.n_basis}, "
+        f"assumed colluders: {plan.colluders}"
     )
     say(plan.why_sizes)
     say("")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -331,6 +332,7 @@ def test_the_methods_paragraph_claims_of_each_model_what_is_true_of_it(tmp_path)
         assert ("curvature 0.20" in text) == (status == "converged")
         assert ("; 3 of 3 confirmed: the rounds" in text) == (status == "converged")
         assert ("from one release" in text) == (kind != "temporal")
+        assert not re.search(r"Private (spatial|dual)", text)  # private=false has them, too
         assert "stability 0" not in text
     assert "on both sides were found, by the left-right test" in found["spatial", "networks"]
     assert "no more than smooth noise" in found["spatial", "nothing_found"]
