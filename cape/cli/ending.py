@@ -114,11 +114,11 @@ def _by_word(folder: Path) -> Iterator[str]:
             continue
         counted.add((word, row.name))
         name = row.label or ""
-        if maps.FEW in (row.found_again or ""):
-            word = maps.FEW
+        if maps.FEW_REGIONS in (row.found_again or ""):
+            word = maps.FEW_REGIONS
             name = " + ".join(one for one, _ in (found.strongest(k) if found else ()))
         names_by_word.setdefault(word, []).append(f"{row.name}{mirror} {name}".strip())
-    words = ("yes", "likely", "uncertain", "image", "in halves", "maybe", maps.FEW)
+    words = ("yes", "likely", "uncertain", "image", "in halves", "maybe", maps.FEW_REGIONS)
     names_by_word.pop("", None)
     if names_by_word:
         yield ""

@@ -46,7 +46,7 @@ from cape.report import (
     surfaces,
 )
 from cape.report.labels import correlation
-from cape.report.maps import FEW, Component
+from cape.report.maps import FEW_REGIONS, Component
 from cape.report.network_maps import Brought
 from cape.report.page import of_run
 from cape.report.public_networks import Template
@@ -418,14 +418,18 @@ def _spatial_set(outcome: IcaOutcome, spatial: SpatialSet, model: ModelFigures) 
 def _claimed(rows: Components, spatial: SpatialSet, space: FeatureSpace) -> Components:
     few = _of_few(rows, space)
     if (halves := spatial.split_half) is not None:
-        words = [_said(word, FEW * local) for word, local in zip(halves.words, few, strict=True)]
+        words = [
+            _said(word, FEW_REGIONS * local) for word, local in zip(halves.words, few, strict=True)
+        ]
         return _with(rows, found_again=words, stability=halves.r)
     if (claims := spatial.claims) is None:
         return rows
     return _with(
         rows,
         found_again=[
-            _said(claim.word, "sharp" * claim.sharp, FEW * (local and claim.word != "image"))
+            _said(
+                claim.word, "sharp" * claim.sharp, FEW_REGIONS * (local and claim.word != "image")
+            )
             for claim, local in zip(claims.maps, few, strict=True)
         ],
         claimed=[claim.found for claim in claims.maps],

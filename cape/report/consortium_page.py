@@ -28,7 +28,7 @@ from cape.report import (
     viewer,
 )
 from cape.report.comparison_words import notes_of, r_line, sentences_of, who_of
-from cape.report.maps import FEW, Component
+from cape.report.maps import FEW_REGIONS, Component
 from cape.report.methods import Settings
 from cape.report.page import Values, text_of
 from cape.report.plots import Picture
@@ -198,7 +198,7 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
         for k, (row, drawn_pictures) in enumerate(zip(rows, pictures, strict=True))
     ]
     # Strong claims come first: the first screen shows what may be read as a network.
-    shown.sort(key=lambda one: (FEW in one.claim, list(MARKS).index(_level(one.row))))
+    shown.sort(key=lambda one: (FEW_REGIONS in one.claim, list(MARKS).index(_level(one.row))))
     return {
         "shown": shown,
         "bar": bar,
@@ -294,7 +294,7 @@ def _claim(row: Component) -> str:
     figure = row.stability if row.claimed is None else row.claimed
     # Cut, not rounded: .4965 would read as .50, and uncertain.
     cut = "" if figure is None else f" .{min(int(100.0 * figure), 99):02d}"
-    few = f", {FEW}" if FEW in (row.found_again or "") else ""
+    few = f", {FEW_REGIONS}" if FEW_REGIONS in (row.found_again or "") else ""
     mirror = f", mirrors {row.mirror_of}" if row.mirror_of else ""
     return f"{MARKS[word]} {word}{cut}{few}{mirror}"
 

@@ -64,7 +64,7 @@ class Component:
 # all 69 pairs that were found again were below it and none of 223 networks, with noise 1 of 313.
 MIN_REGIONS: Final = 4.0
 # What `Component.found_again` says of such a map
-FEW: Final = "few regions"
+FEW_REGIONS: Final = "few regions"
 _PARCELS: Final = ("atlas", "parcels")
 
 

@@ -13,7 +13,7 @@ import cape
 from cape.data.space import mask_space
 from cape.protocol.messages import FeatureSpace
 from cape.report.consortium import components_of, results_of
-from cape.report.maps import FEW, of_few_regions
+from cape.report.maps import FEW_REGIONS, of_few_regions
 from cape.report.results import sentence
 from cape.settings.config import Config
 
@@ -61,7 +61,7 @@ def test_a_network_is_found_and_named_only_where_there_is_one() -> None:
         local = [of_few_regions(row, "atlas", space.n_features) for row in rows]
         assert sum(local) >= halves.few
         assert not any(row.label for row, few in zip(rows, local, strict=True) if few)
-        assert [FEW in (row.found_again or "") for row in rows if row.found_again] == [
+        assert [FEW_REGIONS in (row.found_again or "") for row in rows if row.found_again] == [
             few for row, few in zip(rows, local, strict=True) if row.found_again
         ]
         assert f"{halves.few} are of one to three regions, which is no network" in sentence(results)
