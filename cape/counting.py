@@ -9,6 +9,11 @@ from dataclasses import replace
 from cape.frozen import dataclass
 
 
+def how_many(n: int, word: str) -> str:
+    """Return a number with its word: 1 site, 3 sites."""
+    return f"{n} {word}{'s' * (n != 1)}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedPeople:
     """How many of the listed people count; the others add zeros to every sum.  Private to a site.

@@ -11,8 +11,9 @@ from pathlib import Path
 from rich.text import Text
 
 from cape.cli.common import STDERR, STDOUT, result, say, warn
+from cape.counting import how_many
 from cape.privacy.accounting import display_epsilon
-from cape.report import files, maps
+from cape.report import files, maps, regions
 from cape.report.comparison_words import who_of
 from cape.report.maps import Component
 from cape.report.results import (
@@ -76,7 +77,7 @@ def _story(folder: Path, paths: Mapping[str, str], *, to_open: bool) -> Iterator
         yield from textwrap.wrap(results.counted.sentence, TEXT_WIDTH)
     if isinstance(results, MapResults):
         yield from _by_word(folder)
-    size = f"{results.who_counts} people, {results.n_sites} site{'s' * (results.n_sites != 1)}"
+    size = f"{results.who_counts} people, {how_many(results.n_sites, 'site')}"
     if results.private:
         spent, planned = map(display_epsilon, (results.epsilon_spent, results.epsilon_planned))
         size = f"{size}; epsilon {spent} of {planned} spent (delta {results.delta:g})"
@@ -105,14 +106,21 @@ def _by_word(folder: Path) -> Iterator[str]:
     """Yield the maps grouped by verdict, in the words and the order of the page."""
     names_by_word: dict[str, list[str]] = {}
     counted: set[tuple[str, str]] = set()
-    for row in files.read_rows(folder / "components.tsv", Component):
+    results = read_results(folder)
+    ending = maps.ENDINGS[results.feature_space]
+    found = regions.read_regions(folder / f"{maps.file_of(results.status)}{ending}")
+    for k, row in enumerate(files.read_rows(folder / "components.tsv", Component)):
         word = (row.found_again or row.verdict or "").partition(",")[0]
         mirror = f"={row.mirror_of}" if row.mirror_of else ""
         if (word, row.mirror_of) in counted:  # a pair counts once, as in the sentence
             continue
         counted.add((word, row.name))
-        names_by_word.setdefault(word, []).append(f"{row.name}{mirror} {row.label or ''}".strip())
-    words = ("yes", "likely", "uncertain", "image", "in halves", "maybe")
+        name = row.label or ""
+        if maps.FEW_REGIONS in (row.found_again or ""):
+            word = maps.FEW_REGIONS
+            name = " + ".join(one for one, _ in (found.strongest(k) if found else ()))
+        names_by_word.setdefault(word, []).append(f"{row.name}{mirror} {name}".strip())
+    words = ("yes", "likely", "uncertain", "image", "in halves", "maybe", maps.FEW_REGIONS)
     names_by_word.pop("", None)
     if names_by_word:
         yield ""

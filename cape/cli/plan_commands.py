@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,6 +20,10 @@ from cape.cli.common import (
     result,
     say,
 )
+
+if TYPE_CHECKING:
+    from cape.planning.validate import FolderCheck
+    from cape.protocol.join import Entries
 
 TableOrientation = Literal["time_by_feature", "feature_by_time"]
 
@@ -57,6 +61,7 @@ def init_command(
     from cape.data.folders import SETTINGS_FILE
     from cape.errors import ConfigError
     from cape.planning.atlas_file import adopting
+    from cape.planning.consortium_folder import settings_beside
     from cape.planning.first_settings import InitOptions, propose
 
     path = out or folder / SETTINGS_FILE
@@ -76,7 +81,11 @@ def init_command(
     written = [f"written: {place}" for place in copies]
     written += [_put(place, content, path.parent) for place, content in proposal.files.items()]
     fields = {"path": str(path), "found": list(proposal.counts), "text": proposal.text}
-    do = f"written: {path}; read it, then: cape validate {shlex.quote(str(folder))}"
+    then = f"cape validate {shlex.quote(str(folder))}"
+    found = settings_beside(folder)
+    if found is None or found.resolve() != path.resolve():  # `validate` would read others
+        then += f" --settings {shlex.quote(str(path))}"
+    do = f"written: {path}; read it, then: {then}"
     result(fields, *proposal.counts, *written, do, as_json=as_json)
 
 
@@ -117,9 +126,12 @@ def budget_command(
     ] = "",
     outcomes: Annotated[int | None, typer.Option(min=1, help="Outcomes K of capecontrast.")] = None,
     share: Annotated[
-        float,
-        typer.Option(help="Share of a site's people in one group (capecontrast); .4: about half."),
-    ] = 0.4,
+        float | None,
+        typer.Option(
+            help="Share of a site's people in the second group (capecontrast); those of FOLDER "
+            "are counted, else .4 is assumed, as sites differ."
+        ),
+    ] = None,
     settings: Annotated[
         Path | None, file_option("A settings.toml; options and --set override it.")
     ] = None,
@@ -137,10 +149,14 @@ def budget_command(
     in_file = read_file(settings)
     in_words = str({**in_file, **assignments(set_values)}.get("n_sites", ""))
     sites = sites or (int(in_words) if in_words.isdecimal() else 0) or None
+    counted: Entries = ()
     if folder is not None:
-        given = merged(in_file, assignments(set_values))
-        counted, found = _people_who_count(folder, given, as_json=as_json)
-        subjects, sites = subjects or counted, sites or found
+        given = merged(in_file, assignments(set_values) | present(computation=computation or None))
+        checked = _checked(folder, given, as_json=as_json)
+        known = (subjects, share, sites or len(checked.sites)) == (None, None, len(checked.sites))
+        counted = checked.entries if known else ()
+        here = sum(one.n_subjects for one in counted) or checked.counted.counted
+        subjects, sites = subjects or here, sites or len(checked.sites)
     if subjects is None or sites is None:
         raise typer.BadParameter("give FOLDER, --subjects and --sites, or --check FILE")
     # Options win over --set.
@@ -154,11 +170,17 @@ def budget_command(
         n_basis=basis,
     )
     from cape.cli.plan_text import print_comparison, print_plan
+    from cape.forecast.comparison import USUAL_SHARE
     from cape.planning.budget import any_budget_of, plans_around
     from cape.planning.comparison_budget import PlannedComparison
 
     plan = any_budget_of(
-        values, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, share=share
+        values,
+        n_sites=sites,
+        n_subjects=subjects,
+        n_outcomes=outcomes,
+        share=USUAL_SHARE if share is None else share,
+        counted=counted,
     )
     result(dataclasses.asdict(plan), as_json=as_json)
     if as_json:
@@ -169,8 +191,8 @@ def budget_command(
         print_plan(plan, plans_around(values, plan))
 
 
-def _people_who_count(folder: Path, given: dict[str, object], *, as_json: bool) -> tuple[int, int]:
-    """Say how many people of the sites in a folder count, by headers; return that and the sites."""
+def _checked(folder: Path, given: dict[str, object], *, as_json: bool) -> FolderCheck:
+    """Say how many people of the sites in a folder count, by headers; return what was found."""
     from cape.planning.consortium_folder import read_settings
     from cape.planning.validate import check_folder
     from cape.site.policy import SitePolicy
@@ -179,7 +201,7 @@ def _people_who_count(folder: Path, given: dict[str, object], *, as_json: bool) 
     checked = check_folder(folder, owner, policy=SitePolicy(), headers_only=True)
     if not as_json:
         say(f"{checked.counted.sentence} By headers alone; cape validate reads data, too.")
-    return checked.counted.counted, len(checked.sites)
+    return checked
 
 
 def _check_files(paths: Sequence[Path], *, as_json: bool) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from cape.cli.common import duration, say, table
+from cape.counting import how_many
 from cape.forecast.comparison import TermForecast
 from cape.planning.budget import PlannedRun, StageSummary
 from cape.planning.comparison_budget import DetectableEffect, PlannedComparison
@@ -25,8 +26,9 @@ SECONDS_PER_EXCHANGE = {
 
 def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> None:
     say(
-        f"{plan.n_subjects} subjects at {plan.n_sites} sites, {plan.n_components} components, "
-        f"basis of {plan.n_basis}, assumed colluders: {plan.colluders}"
+        f"{plan.n_subjects} subjects at {how_many(plan.n_sites, 'site')}, "
+        f"{plan.n_components} components, basis of {plan.n_basis}, "
+        f"assumed colluders: {plan.colluders}"
     )
     say(plan.why_sizes)
     say("")
@@ -48,7 +50,7 @@ def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> No
     verdict = plan.verdict
     _print_weight(plan)
     say(f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in {rounds} releases")
-    say(f"Waiting        {exchanges} exchanges of {plan.n_sites} sites: {times}")
+    say(f"Waiting        {exchanges} exchanges of {how_many(plan.n_sites, 'site')}: {times}")
     if plan.weight.document and not missing(NEUROFLAME):  # it has no drop-outs
         from cape.engines.neuroflame.steps import CAP_SECONDS, EXCHANGE_SECONDS
 
@@ -77,13 +79,13 @@ def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> No
 
 
 def print_comparison(plan: PlannedComparison) -> None:
-    plural = "s" * (plan.n_outcomes != 1)
     question = "a pattern of " if plan.pattern else ""
     terms = ", ".join(term.term for term in plan.terms)
     say(
-        f"{plan.n_subjects} subjects at {plan.n_sites} sites: {terms} in {question}"
-        f"{plan.n_outcomes} outcome{plural}. Assumed colluders: {plan.colluders}"
+        f"{plan.n_subjects} subjects at {how_many(plan.n_sites, 'site')}: {terms} in {question}"
+        f"{how_many(plan.n_outcomes, 'outcome')}. Assumed colluders: {plan.colluders}"
     )
+    say(plan.assumed)
     say("")
     _print_epsilon(plan)
     say("")

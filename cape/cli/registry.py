@@ -12,6 +12,7 @@ from typing import Any
 
 from cape.cli.privacy_check import read_privacy_file
 from cape.computations import about
+from cape.counting import how_many
 from cape.errors import ConfigError
 from cape.report import files
 
@@ -34,7 +35,7 @@ def registry_entry(folder: Path, *, contact: str, purpose: str) -> dict[str, Any
         "tier": 3,
         "deployment": {
             "basic": {
-                "name": f"{title} ({stated.n_sites} sites, {stated.n_subjects} people)",
+                "name": f"{title} ({how_many(stated.n_sites, 'site')}, {stated.n_subjects} people)",
                 "data_curators": [contact],
                 "description": f"{title}. {simulated}Status: {results['ended']}.",
                 "intended_use": purpose,

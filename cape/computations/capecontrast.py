@@ -572,7 +572,7 @@ def check_precision(config: CapeContrastConfig, entries: Entries) -> tuple[str, 
     if worst.smallest <= MAX_USEFUL:
         return ()
     text = (
-        f"of {worst.text}, the smallest difference that would be found is {worst.smallest:.1f} sd"
+        f"of {worst.text}, the smallest difference that would be found is {worst.smallest:.2f} sd"
     )
     if not config.accept_low_quality:
         ways = (*remedies(config, entries), "accept_low_quality = true")

@@ -188,7 +188,7 @@ def rule(config: CapeGicaConfig, n_basis: int) -> ForecastRule:
 # -- the end -------------------------------------------------------------------------------------
 
 _REASONS = {
-    "networks": "The left-right test is clear: networks that are the same on both sides are there.",
+    "networks": "The left-right test is clear: patterns that are the same on both sides are there.",
     "unclear": "The left-right test is not clear: these maps may be noise.",
     "nothing_found": "The left-right test finds no more than smooth noise gives.",
     "released": "The planned release was made; left and right could not be compared.",

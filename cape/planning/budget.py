@@ -11,6 +11,7 @@ from html import escape
 from cape.computations import capecontrast, names, planner_of
 from cape.computations.ica.plan import IcaPlanner
 from cape.computations.ica.settings import IcaConfig, sized
+from cape.counting import how_many
 from cape.data.resources import BASE_MEMORY, VOLUMES
 from cape.errors import ConfigError
 from cape.forecast.comparison import USUAL_SHARE
@@ -22,6 +23,7 @@ from cape.planning.comparison_budget import PlannedComparison, comparison_budget
 from cape.planning.consortium_folder import proposed
 from cape.planning.judge import judge, usual_space, with_sites
 from cape.privacy.cost import Event, Viewer, total_of
+from cape.protocol.join import Entries
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import settings_of
 from cape.protocol.plan import filtered
@@ -100,7 +102,8 @@ class PlannedRun:
 
     def __repr__(self) -> str:
         promise = f"epsilon {self.planned:g}" if self.epsilon else "no noise"
-        size = f"{self.n_subjects} people at {self.n_sites} sites, {self.n_components} components"
+        size = f"{self.n_subjects} people at {how_many(self.n_sites, 'site')}"
+        size += f", {self.n_components} components"
         return f"<PlannedRun {size}, {promise}: {self.advice.answer}>"
 
     def __str__(self) -> str:
@@ -128,12 +131,18 @@ def any_budget_of(
     n_subjects: int,
     n_outcomes: int | None = None,
     share: float = USUAL_SHARE,
+    counted: Entries = (),
 ) -> PlannedRun | PlannedComparison:
-    """Return the plan of maps or of a comparison; the last two arguments are for comparisons."""
+    """Return the plan of maps or of a comparison; the last three arguments are for comparisons."""
     settings = {**settings_of_few(n_sites), **settings}
     if settings.get("computation") == capecontrast.NAME:
         return comparison_budget(
-            settings, n_sites=n_sites, n_subjects=n_subjects, n_outcomes=n_outcomes, share=share
+            settings,
+            n_sites=n_sites,
+            n_subjects=n_subjects,
+            n_outcomes=n_outcomes,
+            share=share,
+            counted=counted,
         )
     return budget_of(settings, n_sites=n_sites, n_subjects=n_subjects)
 

@@ -11,8 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
+
 from cape.computations import capecontrast
 from cape.computations.capecontrast import CapeContrastConfig
+from cape.counting import how_many
 from cape.errors import ConfigError
 from cape.forecast.comparison import EFFECTS, GOOD, MAX_USEFUL, USUAL_SHARE, TermForecast
 from cape.frozen import dataclass
@@ -23,7 +26,7 @@ from cape.protocol.model import settings_of
 from cape.protocol.sizes import Weight, check_weight
 from cape.settings.config import Config
 from cape.settings.option import out_of_range
-from cape.settings.question import typed
+from cape.settings.question import Question, term_text, typed
 
 # Asked if the settings name no question: two groups and a usual number of covariates
 USUAL: Mapping[str, str] = {
@@ -73,6 +76,7 @@ class PlannedComparison:
     alone: tuple[float, ...]  # se of each term if it were the only one asked
     verdict: Verdict
     answer: str  # a sentence for people
+    assumed: str  # whose shares and which columns the forecast has, in a sentence
     helps: tuple[str, ...]  # settings that would do, each by itself; empty unless the answer is no
     others: tuple[DetectableEffect, ...]  # at other epsilons, and with more people
     refusal: str  # what a run of these settings is refused with; empty if it starts
@@ -83,6 +87,16 @@ class PlannedComparison:
         """Whether a run starts."""
         return self.verdict != "no"
 
+    def __repr__(self) -> str:
+        promise = f"epsilon {self.planned:g}" if self.epsilon else "no noise"
+        size = f"{self.n_subjects} people at {how_many(self.n_sites, 'site')}"
+        size += f", {how_many(self.n_outcomes, 'outcome')}"
+        return f"<PlannedComparison {size}, {promise}: {self.verdict}>"
+
+    def __str__(self) -> str:
+        helps = f"What would do, each by itself: {', '.join(self.helps)}" if self.helps else ""
+        return "\n".join(filter(None, (repr(self), self.answer, self.assumed, helps)))
+
 
 def comparison_budget(
     settings: Mapping[str, object],
@@ -91,26 +105,30 @@ def comparison_budget(
     n_subjects: int,
     n_outcomes: int | None = None,
     share: float = USUAL_SHARE,
+    counted: Entries = (),
 ) -> PlannedComparison:
     """Return the plan that a real handshake makes from the same numbers; raises its errors.
 
     `n_outcomes` replaces the outcomes of the settings, for an owner who has not named them yet.
+    `counted`: sites whose people were counted, in place of sites of equal size with that `share`.
     """
     if not (isinstance(share, int | float) and 0.0 < share < 1.0):
         raise out_of_range("share", share, "between 0 and 1", "give that of one group.")
     given = with_sites(_question(settings, n_outcomes), n_sites)
-    judged = judge(given, n_sites=n_sites, n_subjects=n_subjects, share=share)
+    judged = judge(given, n_sites=n_sites, n_subjects=n_subjects, share=share, entries=counted)
     config = settings_of(CapeContrastConfig, judged.config)
     entries, question, events = judged.plan.sites, config.asked, judged.plan.plan
     n = len(question.outcomes)
     cost = total_of(events)
 
-    def other(people: int, epsilon: float) -> DetectableEffect:
+    def other(times: int, epsilon: float) -> DetectableEffect:
         asked = replace(config, epsilon=epsilon)
-        sites = usual_sites(asked, n_sites, people, share)
+        sites = tuple(capecontrast.more_people(one, times) for one in entries)
+        if not counted:
+            sites = usual_sites(asked, n_sites, times * n_subjects, share)
         worst = max(capecontrast.forecast_of(asked, sites), key=lambda one: one.smallest)
         return DetectableEffect(
-            n_subjects=people,
+            n_subjects=times * n_subjects,
             epsilon=epsilon,
             term=worst.text,
             se=worst.se,
@@ -120,10 +138,10 @@ def comparison_budget(
 
     terms, sizes = capecontrast.forecast_of(config, entries), list[tuple[int, float]]()
     if config.private:
-        sizes = [(n_subjects, epsilon) for epsilon in OTHER_EPSILONS if epsilon != config.epsilon]
+        sizes = [(1, epsilon) for epsilon in OTHER_EPSILONS if epsilon != config.epsilon]
         # More people would need a smaller delta (`check_delta`).
         sizes += [
-            (times * n_subjects, config.epsilon)
+            (times, config.epsilon)
             for times in (2, 4)
             if 10 * config.delta * times * n_subjects <= 1.0
         ]
@@ -155,8 +173,9 @@ def comparison_budget(
         alone=tuple(alone),
         verdict=verdict,
         answer=_answer(config, entries, terms, verdict),
+        assumed=_assumed(question, entries, counted=bool(counted), usual=_is_usual(settings)),
         helps=helps,
-        others=tuple(other(people, epsilon) for people, epsilon in sizes),
+        others=tuple(other(times, epsilon) for times, epsilon in sizes),
         refusal=judged.refusal,
         sites_refuse=judged.sites_refuse,
     )
@@ -181,7 +200,11 @@ def _question(settings: Mapping[str, object], n_outcomes: int | None) -> dict[st
         do = "give --outcomes K or the setting outcomes."
         raise ConfigError("E013", setting="outcomes", do=do)
     # Of a question that is not asked yet the usual one is forecast; never of half a question.
-    return given if any(given.get(name) for name in (*USUAL, "ask")) else {**given, **USUAL}
+    return {**given, **USUAL} if _is_usual(given) else given
+
+
+def _is_usual(settings: Mapping[str, object]) -> bool:
+    return not any(settings.get(name) for name in (*USUAL, "ask"))
 
 
 def _answer(
@@ -200,6 +223,19 @@ def _answer(
         text += f" A pattern of all outcomes is found from {pattern.smallest:.2f} sd: take "
         text += "test = pattern."
     return text
+
+
+def _assumed(question: Question, entries: Entries, *, counted: bool, usual: bool) -> str:
+    """Say which shares of groups and which columns a forecast has, and who said so."""
+    columns = " + ".join(term_text(names) for names in question.model)
+    said = f"The model is {columns}{', the usual one, as no question was given' if usual else ''}"
+    if not question.public:
+        return f"{said}; groups are not counted, as no column is public."
+    people = np.array([entry.counts for entry in entries]).sum(axis=0)
+    groups = ", ".join(
+        f"{' '.join(cell)} {n}" for cell, n in zip(question.cells, people.tolist(), strict=True)
+    )
+    return f"{said}; people {'counted' if counted else 'assumed (share)'}: {groups}."
 
 
 def _pattern(config: CapeContrastConfig, entries: Entries) -> TermForecast | None:

@@ -226,7 +226,8 @@ def _judged(text: str, n_sites: int, n_people: int) -> list[str]:
     except CapeError as err:
         refusal = err.public
     budget = ", ".join(f"{name} {value:g}" for name, value in EXAMPLE.items())
-    return [f"{_people(n_people)} alone, with {budget}: {refusal}"] if refusal else []
+    who = "alone" if n_sites == 1 else f"of {n_sites} sites"
+    return [f"{_people(n_people)} {who}, with {budget}: {refusal}"] if refusal else []
 
 
 def _people(n: int) -> str:

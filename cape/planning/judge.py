@@ -73,19 +73,27 @@ def judge(
     n_subjects: int | None = None,
     space: FeatureSpace | None = None,
     share: float = USUAL_SHARE,
+    entries: Entries = (),
 ) -> Judged:
     """Return a plan, or raise the error that would end its run at the sites.
 
     `n_sites`: those at hand, 0 for those of the settings.  Without `n_subjects`, what hangs on the
     number of people is not judged.  `space`: that of the data, by default a usual one for the
-    settings.  `share`: of people with the second of two public levels.
+    settings.  `share`: of people with the second of two public levels; `entries`: the sites
+    themselves, where their people were counted.
     """
     given = dict(settings)
     computation = load(proposed(given))
     given.pop("computation", None)
     config = computation.config.from_input(given)
     return judge_config(
-        computation, config, n_sites=n_sites, n_subjects=n_subjects, space=space, share=share
+        computation,
+        config,
+        n_sites=n_sites,
+        n_subjects=n_subjects,
+        space=space,
+        share=share,
+        entries=entries,
     )
 
 
@@ -97,6 +105,7 @@ def judge_config(
     n_subjects: int | None = None,
     space: FeatureSpace | None = None,
     share: float = USUAL_SHARE,
+    entries: Entries = (),
 ) -> Judged:
     """As `judge`, for settings that were read already."""
     computation.bind(config)  # ConfigError for a question that nobody asked
@@ -109,7 +118,8 @@ def judge_config(
             do = "a site has one person at least."
             raise out_of_range("subjects", n_subjects, f"{n_sites} and more", do)
         space = usual_space(config) if space is None else space
-        cards = _usual_cards(computation, config, n_sites, n_subjects, space, share)
+        entries = entries or usual_sites(config, n_sites, n_subjects, share)
+        cards = _usual_cards(computation, config, n_subjects, space, entries)
         roster, low = _planned(cards, computation, config)
     return Judged(
         computation=computation,
@@ -158,19 +168,22 @@ def joined_roster(
 def _usual_cards(
     computation: Computation[Any],
     config: Config,
-    n_sites: int,
     n_subjects: int,
     space: FeatureSpace,
-    share: float,
+    entries: Entries,
 ) -> dict[str, SiteCard]:
-    names = config.expected_names or tuple(f"site{s}" for s in range(n_sites))
+    names = config.expected_names or tuple(entry.site for entry in entries)
     source = _Numbers(n_subjects=n_subjects, space=space)
     card = make_card(computation.name, config, source, nonce=bytes(CARD_NONCE_BYTES), noise="os")
     return {
-        name: replace(card, nonce=f"{s:032x}", n_subjects=entry.n_subjects, counts=entry.counts)
-        for s, (name, entry) in enumerate(
-            zip(names, usual_sites(config, n_sites, n_subjects, share), strict=True)
+        name: replace(
+            card,
+            nonce=f"{s:032x}",
+            n_subjects=entry.n_subjects,
+            counts=entry.counts,
+            lacks=entry.lacks,
         )
+        for s, (name, entry) in enumerate(zip(names, entries, strict=True))
     }
 
 

@@ -22,8 +22,9 @@ from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import OwnerSettings, read_settings, settings_beside
 from cape.planning.judge import joined_roster, judge_config
-from cape.protocol.join import CARD_NONCE_BYTES, compare_cards, make_card
+from cape.protocol.join import CARD_NONCE_BYTES, Entries, compare_cards, make_card
 from cape.protocol.messages import SiteCard
+from cape.protocol.model import RosterEntry
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
 from cape.settings.resolved import resolve
@@ -81,6 +82,24 @@ class FolderCheck:
     def counted(self) -> CountedPeople:
         """The people of all sites who count."""
         return counted_together(check.inspection.counted for check in self.sites)
+
+    @property
+    def entries(self) -> Entries:
+        """What the cards of a comparison would say of people; empty unless all sites count them."""
+        there = [check for check in self.sites if check.counts and check.inspection.accepted]
+        if len(there) < len(self.sites):
+            return ()
+        people = self.accepted
+        return tuple(
+            RosterEntry(
+                site=check.site,
+                nonce="",
+                n_subjects=people[check.site].n_subjects,
+                counts=check.counts,
+                lacks=check.lacks,
+            )
+            for check in there
+        )
 
     @property
     def accepted(self) -> dict[str, SiteData]:

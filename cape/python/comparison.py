@@ -14,7 +14,10 @@ from cape.protocol.messages import FeatureSpace
 from cape.python.api import Consortium, Result
 from cape.python.people import pandas_for
 
-TABLE_COLUMNS = ("run", "computation", "status", "epsilon", "delta", "map_r", "q", "seconds")
+TABLE_COLUMNS = (
+    *("run", "computation", "status", "epsilon", "delta", "map_r", "q", "seconds"),
+    "refusal",  # why a run has no result
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -32,7 +35,8 @@ class ComparedRun:
     def row(self) -> tuple[Any, ...]:
         r = self.result
         figures = (None,) * 4 if r is None else (r.epsilon, r.delta, r.map_correlation, r.q_ngi)
-        return (self.name, self.computation, self.status, *figures, self.seconds)
+        refusal = self.reason if r is None else ""
+        return (self.name, self.computation, self.status, *figures, self.seconds, refusal)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -321,9 +321,10 @@ def sure(folder: ComparisonFolder, drawn: bool) -> Values | None:
     return {
         "parts": parts,
         "skew_unseen": size < SEES_SKEW and not question.pattern,
-        "line": r_line(question),
+        "line": r_line(question, len(result.entered)),
         "y": y_of(question),
         "random": question.random,
+        "alone": len(result.entered) == 1,
     }
 
 
@@ -352,6 +353,7 @@ def balance(folder: ComparisonFolder, drawn: bool) -> Values | None:
         "header": header,
         "title": title,
         "adjusted": bool(adjusted),
+        "alone": len(result.entered) == 1,
         **_means(result),
     }
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cape.algorithms.effects import Effect, regions_of
+from cape.counting import how_many
 from cape.report.comparison import ESTIMATED, GroupComparison
 from cape.settings.question import Question, Term, term_text
 
@@ -80,14 +81,16 @@ def who_of(result: GroupComparison) -> str:
     """Return whom the answer is of: sites, people with a value, what was adjusted for."""
     question, sites, entered = result.asked, result.sites, result.entered
     whom = f" ({question.among[0]} {' or '.join(question.among[1])})" if question.among else ""
-    n = _count(len(sites), "site") if entered == sites else f"{len(entered)} of {len(sites)} sites"
+    n = how_many(len(sites), "site")
+    n = n if entered == sites else f"{len(entered)} of {n}"
     parts = [n, f"{sum(site.asked for site in entered):,} people asked{whom}"]
     shares = [row.observed for row in result.effects if row.observed is not None]
     if shares:
         low, high = (round(100 * share) for share in (min(shares), max(shares)))
         parts.append(f"about {low if low == high else f'{low} to {high}'} % with a value")
     adjusted = [term_text(names) for names in question.asked[0].nuisance]
-    text = f"{', '.join(parts)}; adjusted for {_and([*adjusted, 'site'])}."
+    adjusted += ["site"] if len(entered) > 1 else []
+    text = f"{', '.join(parts)}{f'; adjusted for {_and(adjusted)}' if adjusted else ''}."
     for reason in dict.fromkeys(site.left_out for site in sites if site.left_out):
         names = [site.site for site in sites if site.left_out == reason]
         text += f" {_and(names)} did not enter: {reason}."
@@ -95,7 +98,7 @@ def who_of(result: GroupComparison) -> str:
     return f"{text} The answer is for {which if len(entered) > 1 else 'this site'}."
 
 
-def r_line(question: Question) -> str:
+def r_line(question: Question, n_sites: int) -> str:
     """Return the line of R that asks the same of pooled data, without privacy."""
     y = "y"
     if len(question.outcomes) == 1 and not question.change:
@@ -104,7 +107,9 @@ def r_line(question: Question) -> str:
     model = " + ".join(term_text([_r_name(name) for name in names]) for names in question.model)
     if question.random:
         return f"lme4::lmer({y} ~ {model} + (1 + {_r_name(question.asked[0].names[0])} | site))"
-    return f"car::Anova(lm({y} ~ {model} + site), type = 2)"
+    # R refuses a factor with one level.
+    site = " + site" if n_sites > 1 else ""
+    return f"car::Anova(lm({y} ~ {model}{site}), type = 2)"
 
 
 def y_of(question: Question) -> str:
@@ -361,10 +366,6 @@ def _some(names: Sequence[str]) -> str:
 
 def _and(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def _count(n: int, word: str) -> str:
-    return f"{n} {word}{'s' * (n != 1)}"
 
 
 def _r_name(name: str) -> str:

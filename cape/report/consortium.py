@@ -46,7 +46,7 @@ from cape.report import (
     surfaces,
 )
 from cape.report.labels import correlation
-from cape.report.maps import Component
+from cape.report.maps import FEW_REGIONS, Component
 from cape.report.network_maps import Brought
 from cape.report.page import of_run
 from cape.report.public_networks import Template
@@ -115,15 +115,18 @@ def add_score(
     map_correlation: float | None,
     counted: CountedPeople | None = None,
     synthetic: bool = False,
+    charged: bool = False,
     maps: Brought | None = None,
 ) -> None:
     """Mark a simulation and add how close its maps are to the planted ones.
 
     `q_ngi`: 0 is perfect; `map_correlation`: mean |r|; None where no maps were planted.  `counted`:
-    if somebody does not count.  `maps`: as in `add_maps`.
+    if somebody does not count.  `maps`: as in `add_maps`.  A lab that is alone, with real noise and
+    a ledger that is `charged`, played no other site: that is no simulation.
     """
     results: Results = read_results(folder)
-    results = replace(results, simulation=True, synthetic=synthetic, counted=counted)
+    real = charged and results.private and results.n_sites == 1 and not synthetic
+    results = replace(results, simulation=not real, synthetic=synthetic, counted=counted)
     # The budget is spent: names must not cost the results.
     with suppress(ConfigError) if isinstance(results, MapResults) else nullcontext():
         results = results if maps is None else _with_maps(folder, results, maps)
@@ -205,7 +208,9 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
                 networks = labels.at_resolution(networks, basis)
             matches = labels.match_networks(z, networks, space)
         # Only the label columns change: numbers of 12 digits survive reading and writing.
-        rows = labels.named(files.read_rows(rows_of, Component), matches)
+        rows = labels.named(
+            files.read_rows(rows_of, Component), matches, results.feature_space, results.n_features
+        )
         files.write_rows(rows_of, Component, rows)
     return _write_again(
         folder, replace(results, labels=labels.source(networks, results.feature_space))
@@ -340,8 +345,9 @@ def _model_figures(outcome: IcaOutcome) -> ModelFigures:
         if found.test is not None:
             figures, verdict = dataclasses.asdict(found.test), found.test.verdict
             sides = LeftRightFigures(**figures, verdict=verdict, mirrored=found.mirrored)
-        claims = None if found.claims is None else _claim_figures(found.claims)
-        halves = None if found.split_half is None else _half_figures(found.split_half)
+        few = _of_few(maps.describe(found.A, outcome.space), outcome.space)
+        claims = None if found.claims is None else _claim_figures(found.claims, few)
+        halves = None if found.split_half is None else _half_figures(found.split_half, few)
     if outcome.template is not None:
         template = tuple(_template_rows(outcome.A, outcome.template))
     return ModelFigures(
@@ -354,14 +360,21 @@ def _model_figures(outcome: IcaOutcome) -> ModelFigures:
     )
 
 
-def _claim_figures(claims: Claims) -> ClaimFigures:
+def _claim_figures(claims: Claims, few: Sequence[bool]) -> ClaimFigures:
     counts = countable(claims)
+    networks = [
+        claim
+        for claim, local in zip(claims.maps, few, strict=True)
+        if not local and any(claim is one for one in counts)
+    ]
     words = {
-        word: sum(claim.word == word for claim in counts) for word in ("yes", "likely", "uncertain")
+        word: sum(claim.word == word for claim in networks)
+        for word in ("yes", "likely", "uncertain")
     }
     return ClaimFigures(
         **words,
-        sharp=sum(claim.sharp for claim in counts),
+        few=len(counts) - len(networks),
+        sharp=sum(claim.sharp for claim in networks),
         images=sum(claim.word == "image" for claim in claims.maps),
         untold_pairs=sum(claim.word != "image" for claim in claims.maps) - len(counts),
         q=claims.cohort,
@@ -369,9 +382,10 @@ def _claim_figures(claims: Claims) -> ClaimFigures:
     )
 
 
-def _half_figures(halves: SplitHalf) -> HalfFigures:
-    words = halves.words
-    return HalfFigures(in_halves=words.count("in halves"), maybe=words.count("maybe"))
+def _half_figures(halves: SplitHalf, few: Sequence[bool]) -> HalfFigures:
+    words = [word for word, local in zip(halves.words, few, strict=True) if not local]
+    n = sum(map(bool, halves.words)) - sum(map(bool, words))
+    return HalfFigures(in_halves=words.count("in halves"), maybe=words.count("maybe"), few=n)
 
 
 def _suggested(
@@ -403,35 +417,49 @@ def components_of(outcome: IcaOutcome) -> Components:
         words, curvature = verdict.components, verdict.component_curvature
         rows = _with(rows, verdict=words, curvature=curvature)
     if outcome.spatial is not None and outcome.kind == "spatial":
-        rows = _claimed(rows, outcome.spatial)
+        rows = _claimed(rows, outcome.spatial, outcome.space)
     return _named(rows, outcome.A, outcome)
 
 
 def _spatial_set(outcome: IcaOutcome, spatial: SpatialSet, model: ModelFigures) -> Components:
     rows = maps.describe(spatial.A, outcome.space, shares=False)
     rows = _with(rows, name=[f"S{k:02d}" for k in range(1, len(rows) + 1)])
-    rows = _claimed(rows, spatial)
+    rows = _claimed(rows, spatial, outcome.space)
     # Maps no sparser and no more symmetric than those of noise get no names.
     return _named(rows, spatial.A, outcome, spatial.n_basis) if model.found_free else rows
 
 
-def _claimed(rows: Components, spatial: SpatialSet) -> Components:
+def _claimed(rows: Components, spatial: SpatialSet, space: FeatureSpace) -> Components:
+    few = _of_few(rows, space)
     if spatial.stability:
         rows = _with(rows, stability=spatial.stability)
     if (halves := spatial.split_half) is not None:
-        words = [word or None for word in halves.words]
+        words = [
+            _said(word, FEW_REGIONS * local) for word, local in zip(halves.words, few, strict=True)
+        ]
         return _with(rows, found_again=words, r_halves=halves.r)
     if (claims := spatial.claims) is None:
         return rows
     return _with(
         rows,
         found_again=[
-            f"{claim.word}, sharp" if claim.sharp else claim.word for claim in claims.maps
+            _said(
+                claim.word, "sharp" * claim.sharp, FEW_REGIONS * (local and claim.word != "image")
+            )
+            for claim, local in zip(claims.maps, few, strict=True)
         ],
         claimed=[claim.found for claim in claims.maps],
         claimed_strict=[claim.strict for claim in claims.maps],
         mirror_of=[rows[claim.pair - 1].name if claim.pair else None for claim in claims.maps],
     )
+
+
+def _of_few(rows: Components, space: FeatureSpace) -> list[bool]:
+    return [maps.of_few_regions(row, space.kind, space.n_features) for row in rows]
+
+
+def _said(word: str, *more: str) -> str | None:
+    return ", ".join(filter(None, (word, *more))) if word else None
 
 
 def _with(rows: Components, **columns: Sequence[object]) -> Components:
@@ -449,7 +477,8 @@ def _named(
     space, run = outcome.space, outcome.roster
     basis = _basis_of(space, outcome.computation, outcome.settings, run, own_basis)
     template = labels.at_resolution(template, basis)
-    return labels.named(rows, labels.match_networks(z_scores(released), template, space))
+    matches = labels.match_networks(z_scores(released), template, space)
+    return labels.named(rows, matches, space.kind, space.n_features)
 
 
 def _basis_of(

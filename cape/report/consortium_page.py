@@ -27,7 +27,7 @@ from cape.report import (
     surfaces,
 )
 from cape.report.comparison_words import notes_of, r_line, sentences_of, who_of
-from cape.report.maps import Component
+from cape.report.maps import FEW_REGIONS, Component
 from cape.report.methods import Settings
 from cape.report.page import Values, text_of
 from cape.report.plots import Picture
@@ -198,7 +198,7 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
         for k, (row, drawn_pictures) in enumerate(zip(rows, pictures, strict=True))
     ]
     # Strong claims come first: the first screen shows what may be read as a network.
-    shown.sort(key=lambda one: list(MARKS).index(_level(one.row)))
+    shown.sort(key=lambda one: (FEW_REGIONS in one.claim, list(MARKS).index(_level(one.row))))
     return {
         "shown": shown,
         "bar": bar,
@@ -275,7 +275,7 @@ class Shown:
 
 
 def _level(row: Component) -> str:
-    """Return the claim on a map without "sharp"; empty without a claim."""
+    """Return the claim on a map without "sharp" and "few regions"; empty without a claim."""
     return (row.found_again or "").partition(",")[0]
 
 
@@ -288,7 +288,9 @@ def _claim(row: Component) -> str:
     figure = row.r_halves if row.claimed is None else row.claimed
     # Cut, not rounded: .4965 would read as .50, and uncertain.
     cut = "" if figure is None else f" .{min(int(100.0 * figure), 99):02d}"
-    return f"{MARKS[word]} {word}{cut}" + (f", mirrors {row.mirror_of}" if row.mirror_of else "")
+    few = f", {FEW_REGIONS}" if FEW_REGIONS in (row.found_again or "") else ""
+    mirror = f", mirrors {row.mirror_of}" if row.mirror_of else ""
+    return f"{MARKS[word]} {word}{cut}{few}{mirror}"
 
 
 def _table(
@@ -430,7 +432,8 @@ def methods_values(
         kind, sets = results.kind, results.labels.template
     else:
         question = results.comparison.asked
-        kind, line = "pattern" if question.pattern else "each", r_line(question)
+        kind = "pattern" if question.pattern else "each"
+        line = r_line(question, len(results.comparison.entered))
         template = f"comparison/{template}"
         if question.of_tables:
             data = "Outcomes were columns of tables of the sites."

@@ -21,7 +21,7 @@ from cape.errors import ConfigError, own_words
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.report import files
-from cape.report.maps import Component
+from cape.report.maps import Component, of_few_regions
 from cape.report.page import text_of
 from cape.report.public_networks import DEFAULT, PUBLIC_SETS, Template, at_places, of_labels
 from cape.report.results import LabelSource, MapResults
@@ -334,15 +334,24 @@ def unit(values: Array) -> Array:
 CONFIRMED: Final = (None, "confirmed")
 
 
-def named(rows: Sequence[Component], matches: Sequence[Match]) -> tuple[Component, ...]:
-    """Return the rows with their nearest networks, which become names only above chance."""
+def named(
+    rows: Sequence[Component], matches: Sequence[Match], feature_space: str, n_features: int
+) -> tuple[Component, ...]:
+    """Return the rows with their nearest networks, which become names only above chance.
+
+    A single region, or a pair, is no network, whatever it is most like.
+    """
     return tuple(
         replace(
             row,
             nearest=best.label,
             nearest_set=best.source,
             # A name would turn an unconfirmed map or a mirror image into a finding.
-            label=best.name if row.verdict in CONFIRMED and row.found_again != "image" else None,
+            label=best.name
+            if row.verdict in CONFIRMED
+            and row.found_again != "image"
+            and not of_few_regions(row, feature_space, n_features)
+            else None,
             label_r=best.r,
             label_chance=best.chance,
         )

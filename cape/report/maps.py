@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Component:
     # Spatial maps of brains if the left-right test is clear (`algorithms.claims`): yes, likely,
     # uncertain, or image; P(|r| > .5) and P(|r| > .7) with a network of other people; name of its
     # mirror image.  Without noise (`SplitHalf`): in halves, or maybe; |r| between halves of these
-    # people.
+    # people.  Then, for some: sharp, few regions.
     found_again: str | None = None
     claimed: float | None = None
     claimed_strict: float | None = None
@@ -60,6 +60,20 @@ class Component:
     label: str | None = None
     label_r: float | None = None
     label_chance: float | None = None  # |r| that chance reaches
+
+
+# Effective number of parcels, (sum z^2)^2 / sum z^4, below which a map is of one to three regions,
+# mostly a left-right pair, and no network.  In simulated cohorts of 60 to 400 parcels without noise
+# all 69 pairs that were found again were below it and none of 223 networks, with noise 1 of 313.
+MIN_REGIONS: Final = 4.0
+# What `Component.found_again` says of such a map
+FEW_REGIONS: Final = "few regions"
+_PARCELS: Final = ("atlas", "parcels")
+
+
+def of_few_regions(row: Component, feature_space: str, n_features: int) -> bool:
+    """Whether a map of so many parcels is of one to three of them."""
+    return feature_space in _PARCELS and n_features < MIN_REGIONS * (row.kurtosis + 3.0)
 
 
 def describe(released: Array, space: FeatureSpace, *, shares: bool = True) -> tuple[Component, ...]:

@@ -158,6 +158,7 @@ class ClaimFigures:
     sharp: int  # of these, likely to have |r| > .7 with a network of other people
     images: int  # maps that are the mirror image of another map's network
     untold_pairs: int  # mirror images of each other that may be one network or two
+    few: int = 0  # maps of one to three regions, which are not counted (`maps.of_few_regions`)
     q: float  # share of the common signal that is the same on both sides
     cohort: str  # what such a q meant in cohorts that are known
 
@@ -168,6 +169,7 @@ class HalfFigures:
 
     in_halves: int
     maybe: int
+    few: int = 0  # found again, or maybe, but of one to three regions and so not counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -343,11 +345,19 @@ def sentence(results: Results) -> str:
     model, total = results.separation, results.n_components
     if model.kind == "spatial" and (claims := model.claims) is not None:
         # Images do not count; a pair that may be one network counts once (`algorithms.claims`).
-        return _counted(claims.yes, claims.likely, total, "a network", "networks")
+        said = _counted(claims.yes, claims.likely, total, "a network", "networks")
+        return f"{said}{_few(claims.few)}"
     if model.kind == "spatial" and (halves := model.halves) is not None:
         again = "found again in other halves of these people"
-        return _counted(halves.in_halves, halves.maybe, total, again, again)
+        said = _counted(halves.in_halves, halves.maybe, total, again, again)
+        return f"{said}{_few(halves.few)}"
     return f"{total} maps were released; nothing tells whether they are networks."
+
+
+def _few(n: int) -> str:
+    if not n:
+        return ""
+    return f" {n} {'is' if n == 1 else 'are'} of one to three regions, which is no network."
 
 
 def _counted(n: int, more: int, total: int, one: str, several: str) -> str:

@@ -142,7 +142,7 @@ def _data_of(setup: RunSetup) -> Path:
 
 def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) -> Path:
     directory, way, work = Path(setup.directory), find_way(setup.through), out / WORK
-    sites = site_folders(directory)
+    sites, new = site_folders(directory), not out.exists()
     try:
         work.mkdir(parents=True, exist_ok=True)
     except OSError as err:
@@ -174,6 +174,9 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
             _keep_errors(work, out)
             if not was_stopped(err) or not goes_on(work):
                 shutil.rmtree(work, ignore_errors=True)
+                if new:
+                    with contextlib.suppress(OSError):  # it holds a site's reason
+                        out.rmdir()
             raise
         shutil.rmtree(work, ignore_errors=True)
     return out / "consortium"
@@ -227,6 +230,7 @@ def _score(setup: RunSetup, consortium: Path, counted: CountedPeople | None) -> 
         map_correlation=correlation,
         counted=counted,
         synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
+        charged=setup.policy.ledger_file not in ("", NO_LEDGER),
         maps=_brought(setup),
     )
 

@@ -90,7 +90,7 @@ def test_a_site_of_a_consortium_rehearses_alone_with_the_settings_beside_it(
 @pytest.mark.parametrize(
     ("first", "regions", "says"),
     [
-        ("lab", 6, r"8 people alone, with epsilon 3, delta 1e-05: CAPE-E150 .* at least \d+; or"),
+        ("lab", 6, r"8 people of 2 sites, with epsilon 3, .*: CAPE-E150 .* at least \d+; or"),
         ('a "lab"', 6, r"then: cape validate"),  # its TOML was broken
         ("a,b", 6, r"CAPE-E012 .* n_sites=2, and site_names has 3"),
         ("remote", 6, r"CAPE-E011 site_names=remote,ulm: .* not consortium or remote"),
@@ -109,9 +109,44 @@ def test_init_proposes_only_what_a_run_takes(
     study = tmp_path / "study"
     for site in (first, "ulm"):
         series(study / site, regions)
-    refused = "CAPE-E" in says and "alone" not in says
+    refused = "CAPE-E" in says and "people of" not in says
     words = ("init", study, "--orientation", "time_by_feature")
     assert re.search(says, typed(capsys, *words, code=2 if refused else 0))
     assert (study / "settings.toml").exists() is not refused
     if not refused:
         assert "READY: " in typed(capsys, "validate", study)
+
+
+def test_a_budget_of_a_folder_says_what_its_run_would(tmp_path: Path, capsys: Capture) -> None:
+    """It said 7.16 sd where the run said 6.6: groups that stood in the folder were assumed."""
+    lab, out = tmp_path / "study" / "lab", tmp_path / "out"
+    lab.parent.mkdir()
+    people(lab)
+    groups = [
+        line.split("\t")[1] for line in (lab / "participants.tsv").read_text().split("\n")[1:-1]
+    ]
+    asked = ("--epsilon", "0.3", "--delta", "1e-5")
+    told = typed(capsys, "budget", lab, *asked)
+    (size,) = re.findall(r"only differences of ([\d.]+) sd", told)
+    assert f"people counted: control {groups.count('control')}, SZ {groups.count('SZ')}." in told
+    n = ("--subjects", len(groups), "--sites", 1, "--settings", lab.parent / "settings.toml")
+    share = groups.count("SZ") / len(groups)
+    assert f"of {size} sd" in typed(capsys, "budget", *n, *asked, "--share", share)
+    assumed = typed(capsys, "budget", *n, *asked, "--share", 0.1)
+    assert f"people assumed (share): control {round(0.9 * len(groups))}, SZ" in assumed
+    assert f"of {size} sd" not in assumed
+    refused = typed(capsys, "simulate", lab, "--out", out, *asked, code=2)
+    assert f"the smallest difference that would be found is {size} sd" in refused
+    assert not out.exists()  # it was left, empty
+
+
+def test_settings_of_another_name_are_named_to_the_next_command(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """`cape init LAB --out compare.toml` ended in a `validate` that read settings.toml."""
+    lab, out = tmp_path / "lab", tmp_path / "our own.toml"
+    series(lab)
+    told = typed(capsys, "init", lab, "--orientation", "time_by_feature", "--out", out)
+    words = shlex.split(re.search(r"then: cape (validate .*)", told)[1])
+    assert words == ["validate", str(lab), "--settings", str(out)]
+    assert "READY: " in typed(capsys, *words)

@@ -45,6 +45,20 @@ def test_the_standard_error_is_that_of_runs(n_outcomes, people, sites, epsilon, 
     assert 0 < term.privacy < 1
 
 
+def test_a_plan_is_printed_in_a_few_lines_with_what_it_assumes() -> None:
+    # It was a dataclass of 3,000 characters; and neither share nor covariates were told.
+    plan = budget(PLANNED, 90, 3, n_outcomes=2)
+    assert repr(plan) == "<PlannedComparison 90 people at 3 sites, 2 outcomes, epsilon 1: no>"
+    lines = str(plan).splitlines()
+    assert lines[1:3] == [plan.answer, plan.assumed]
+    usual = "group + age + motion + sex, the usual one, as no question was given"
+    assert plan.assumed == f"The model is {usual}; people assumed (share): first 54, second 36."
+    own = budget(asked(), 90, 3, share=0.5)
+    assert own.assumed.startswith("The model is dx + age + sex; people assumed (share): control 30")
+    hidden = asked(public="", variables="dx control/SZ, age 18:90, sex F/M")
+    assert "no column is public" in budget(hidden, 90, 3).assumed
+
+
 def test_holm_asks_for_more() -> None:
     one, eight = (budget(PLANNED, 2000, 4, n_outcomes=n).terms[0] for n in (1, 8))
     assert one.smallest == pytest.approx(2.8016 * one.se, rel=1e-3)

@@ -287,6 +287,7 @@ def test_a_comparison_is_a_table_and_a_refused_run_is_a_row_of_it() -> None:
     assert ended == list(runs)
     assert [run.status == "refused" for run in table.runs] == [False, True, False, True]
     assert "E013" in table["forgotten"].reason
+    assert "  CAPE-E013" in repr(table)  # the table said "refused", and not why
     assert 0.0 < table["open"].result.map_correlation <= 1.0
     assert "NOT PRIVATE" in repr(table["open"].result)
     assert len(repr(table).splitlines()) == 5

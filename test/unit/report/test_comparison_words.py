@@ -218,7 +218,17 @@ def test_notes_name_three_outcomes_and_count_the_rest() -> None:
     ],
 )
 def test_the_line_of_r_is_that_of_the_formula(changed: dict[str, str], line: str) -> None:
-    assert line in r_line(parse_question(**{**TWO, **changed}))
+    assert line in r_line(parse_question(**{**TWO, **changed}), 3)
+
+
+def test_the_line_and_the_words_of_one_lab_have_no_site() -> None:
+    # "+ site" of one level: "contrasts can be applied only to factors with 2 or more levels" in R.
+    line = "car::Anova(lm(hippocampus ~ dx + age + sex), type = 2)"
+    assert r_line(parse_question(**TWO), 1) == line
+    both = compared([effect("hippocampus")], TWO)
+    alone = dataclasses.replace(both, sites=both.sites[:1])
+    assert "adjusted for age, sex and site." in who_of(both)
+    assert "adjusted for age and sex." in who_of(alone)
 
 
 def test_the_step_of_a_slope_is_a_power_of_ten() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -333,12 +334,13 @@ def test_the_methods_paragraph_claims_of_each_model_what_is_true_of_it(tmp_path)
         assert ("curvature 0.20" in text) == (status == "converged")
         assert ("; 3 of 3 confirmed: the rounds" in text) == (status == "converged")
         assert ("from one release" in text) == (kind != "temporal")
+        assert not re.search(r"Private (spatial|dual)", text)  # private=false has them, too
         assert "stability 0" not in text
-    assert "networks were found, by the left-right test" in found["spatial", "networks"]
+    assert "on both sides were found, by the left-right test" in found["spatial", "networks"]
     assert "no more than smooth noise" in found["spatial", "nothing_found"]
     folder = tmp_path / "spatial" / "networks"
     page = (folder / "index.html").read_text()
-    assert "Status networks: networks were found, by the left-right test" in page
+    assert "Status networks: patterns that are the same on both sides were found, by the" in page
     # What was measured on real brains to be wrong, or says nothing of a run of one release
     for words in (
         "Suggested number of components", "did not settle", "no spectral gap",

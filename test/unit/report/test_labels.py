@@ -290,9 +290,21 @@ def test_the_mirror_image_of_a_network_gets_no_name():
         found_again="image", mirror_of="C01",
     )  # fmt: skip
     best = labels.Match(label="visual", source="seitzman_2018", r=0.9, chance=0.3)
-    one, other = labels.named([row, dataclasses.replace(row, found_again="yes")], [best, best])
+    yes = dataclasses.replace(row, found_again="yes")
+    one, other = labels.named([row, yes], [best, best], "mask", 60)
     assert (one.label, one.nearest) == (None, "visual")
     assert other.label == "visual"
+
+
+@pytest.mark.parametrize(("regions", "named"), [(1, False), (2, False), (3, False), (6, True)])
+def test_a_name_needs_more_than_a_pair_of_parcels(regions, named):
+    # A single left-right pair of an atlas was "default mode"; of voxels a map may be as small.
+    A = np.zeros((60, 1))
+    A[:regions] = 1.0
+    row = maps.describe(A, FeatureSpace.of_matrix(60))
+    best = [labels.Match(label="visual", source="seitzman_2018", r=0.9, chance=0.3)]
+    for kind, label in (("atlas", named), ("parcels", named), ("mask", True)):
+        assert (labels.named(row, best, kind, 60)[0].label == "visual") is label
 
 
 # -- sets by name ----------------------------------------------------------------------------------

@@ -66,6 +66,7 @@ def test_the_paragraph_says_everything_that_was_done_to_the_data(tmp_path) -> No
       "the strategy motion=full,scrub=5 of nilearn's load_confounds. Volumes with a framewise "
       "displacement above 0.3 mm"),
      ({"max_mean_fd": 0.4}, "Whoever moved more than 0.4 mm on average counted as zeros"),
+     ({"confound_strategy": "motion=basic,high_pass"}, "a linear trend and the confounds; each"),
      ({"resample": "never"}, "images on another grid were refused")],
 )  # fmt: skip
 def test_defaults_and_other_settings_are_said_as_they_are(chosen, said) -> None:

@@ -17,6 +17,7 @@ from cape.errors import ConfigError
 from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.report import consortium_page, rebuild
 from cape.simulation.simulate import check_places
+from cape.site.policy import SitePolicy
 from support.simulation import simulate
 
 
@@ -107,6 +108,33 @@ def test_only_a_folder_with_planted_maps_is_called_synthetic(data: Path, tmp_pat
         said = json.loads((folder / "results.json").read_text())
         assert (said["simulation"], said["synthetic"]) == (True, synthetic)
         (data / "truth.npz").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "seed", "planted", "real"),
+    [(True, None, False, True), (False, None, False, False), (True, 1, False, False),
+     (True, None, True, False)],
+)  # fmt: skip
+def test_a_lab_with_its_own_ledger_and_real_noise_is_no_simulation(
+    ledger: bool, seed: int | None, planted: bool, real: bool, data: Path, tmp_path: Path
+) -> None:
+    # Its paper would have said "all sites were simulated" of its own people.
+    for other in ("local1", "local2", *([] if planted else ["truth.npz"])):
+        path = data / other
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    file = {"ledger_file": str(tmp_path / "ledger.jsonl")} if ledger else {}
+    settings = {**QUICK, "n_sites": 1, "min_sites": 1, "noise": "local", "accept_low_quality": True}
+    folder = simulate(
+        data, out=tmp_path / "out", seed=seed, policy=SitePolicy.of_simulation(**file),
+        settings={**settings, "epsilon": 8, "delta": 1e-5},
+    )  # fmt: skip
+    text = (folder / "methods.md").read_text()
+    assert json.loads((folder / "results.json").read_text())["simulation"] is not real
+    assert ("SIMULATION" not in (folder / "index.html").read_text()) is real
+    assert ("no subject's data left its site" in text, "a simulation of all" in text) == (
+        real, not real,
+    )  # fmt: skip
+    assert "of 1 site;" in text
 
 
 def test_an_installed_package_needs_no_file_of_the_repository(tmp_path: Path) -> None:
