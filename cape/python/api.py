@@ -30,6 +30,7 @@ from cape.algorithms.spatial import kurtosis
 from cape.computations import load
 from cape.counting import CountedPeople, counted_together
 from cape.data.folders import names_below, space_for
+from cape.data.issues import Findings
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
 from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning
@@ -47,11 +48,13 @@ from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.python.people import (
     TRANSPOSE,
+    Given,
     by_site,
     features_of,
     in_python_words,
     is_folder,
     pandas_for,
+    people_in,
     privacy_given,
     same_names,
     several,
@@ -291,45 +294,50 @@ class Consortium:
         space: FeatureSpace | None = None,
         truth: Array | None = None,
     ) -> None:
-        self._sites: dict[str, tuple[Array | SiteRun, ...] | Path] = {}
+        self._sites: dict[str, tuple[Given, ...] | Path] = {}
         named = []
         for site, people in by_site(sites, None).items():
             if is_folder(people):
                 self._sites[site] = Path(people)
                 continue
-            both = [with_names(X) for X in several(people)]
-            self._sites[site] = tuple(X for X, _ in both)
-            named += [(f"person {m} of {site}", names) for m, (_, names) in enumerate(both, 1)]
-        same_names(named)
+            self._sites[site] = given = tuple(map(with_names, several(people)))
+            named += [(f"person {m} of {site}", one.columns) for m, one in enumerate(given, 1)]
+        names = same_names(named)
         self._truth, self.space = truth, space
         self.config: Config  # of the last run
         if not self._sites or any(x == () for x in self._sites.values()):
             raise ConfigError("E284", problem="a site without subjects", do="leave it out.")
         # Runs of the reader are features by time, as are the papers' matrices.
-        files = (X.values for X in self._all() if isinstance(X, SiteRun))
-        arrays = [X for X in self._all() if not isinstance(X, SiteRun)]
-        arrays += [X.T for X in files if X is not None]
+        data = [one.data for one in self._all()]
+        arrays = [X for X in data if not isinstance(X, SiteRun)]
+        arrays += [X.values.T for X in data if isinstance(X, SiteRun) and X.values is not None]
         self._longest = 0  # in time points; the reader judges files
         if not arrays:
             return
         n_features = features_of(arrays, 0 if space is None else space.n_features)
         if truth is not None:
             features_of(arrays, len(truth))
-        self.space = FeatureSpace.of_matrix(n_features) if space is None else space
+        self.space = FeatureSpace.of_matrix(n_features, (), names) if space is None else space
         self._longest = max(map(len, arrays))
 
     def __repr__(self) -> str:
-        given = self._sites.items()
-        sites = (f"{s}: {'a folder' if isinstance(x, Path) else len(x)}" for s, x in given)
+        def size(given: tuple[Given, ...] | Path) -> str:
+            if isinstance(given, Path):
+                return "a folder"
+            return f"{len(given)} files" if any(one.file for one in given) else str(len(given))
+
+        sites = (f"{site}: {size(given)}" for site, given in self._sites.items())
         return f"<Consortium, people of each site: {', '.join(sites)}>"
 
-    def _all(self) -> Iterator[Array | SiteRun]:
+    def _all(self) -> Iterator[Given]:
         return (X for x in self._sites.values() if not isinstance(x, Path) for X in x)
 
     @property
     def n_subjects(self) -> int:
         """Number of people, not counting sites given as folders."""
-        return len(list(self._all()))
+        config = Config.from_input({"private": False, "feature_space": "matrix"})
+        lists = {site: x for site, x in self._sites.items() if not isinstance(x, Path)}
+        return sum(len(people_in(site, x, config, Findings(site))) for site, x in lists.items())
 
     @in_python_words
     def run(
@@ -498,11 +506,12 @@ class Consortium:
         )
 
     def _source(
-        self, site: str, people: Sequence[Array | SiteRun] | Path, config: Config
+        self, site: str, people: Sequence[Given] | Path, config: Config
     ) -> ArraySource | FileSource:
         if not isinstance(people, Path):
-            runs = [X if isinstance(X, SiteRun) else np.asarray(X).T for X in people]
-            return ArraySource.of(site, runs, self.space or mask_space(config), config)
+            findings = Findings(site)
+            listed = people_in(site, people, config, findings)
+            return ArraySource.of(listed, self.space or mask_space(config), config, findings)
         return FileSource(people, {}, config, site)
 
     def _check_length(self, min_timepoints: int) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, Data
+from cape.algorithms.estimators import Data
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
@@ -25,8 +25,9 @@ from cape.space.public_basis import public_basis, widest_basis
 if TYPE_CHECKING:
     from cape.counting import CountedPeople
     from cape.data.checks import Subject
+    from cape.data.issues import Findings
     from cape.data.pipeline import SiteData
-    from cape.data.runs import SiteRun
+    from cape.data.runs import Person
     from cape.report.derivatives import RunFacts
     from cape.report.private_folder import PrivateSummary
     from cape.settings.own_words import OwnWords
@@ -337,15 +338,18 @@ class ArraySource:
 
     @classmethod
     def of(
-        cls, site: str, arrays: Sequence[Array | SiteRun], space: FeatureSpace, config: Config
+        cls, people: Sequence[Person], space: FeatureSpace, config: Config, findings: Findings
     ) -> Self:
-        """Check the arrays (D, T_m) or runs of a site as `load_site` does.
+        """Check the people of a site as `load_site` does; `findings`: of their names.
 
         DataError if nobody passes, or more than half fail.
         """
-        from cape.data.pipeline import accepted_site, accepted_subjects, conclude, pass_over_arrays
+        from cape.data.discovery import SiteListing
+        from cape.data.pipeline import SitePass, accepted_site, accepted_subjects, conclude
 
-        found = pass_over_arrays(site, arrays, space, config)
+        site = findings.site
+        listing = SiteListing(site=site, config=config, listed=tuple(people), space=space)
+        found = SitePass(listing, findings)
         for _ in accepted_subjects(found):
             pass
         inspection = conclude(found)
