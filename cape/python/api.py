@@ -64,6 +64,7 @@ from cape.report import privacy_json, write_results
 from cape.settings.config import ALONE, Config, settings_of_few
 from cape.settings.question import MAX_OUTCOMES
 from cape.settings.wings import LABORATORY, require
+from cape.settings.words import parse_columns
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import OnProgress, OnSubject, RunOptions, run_to_end
@@ -72,6 +73,7 @@ from cape.simulation.ways import WAYS, Way
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy
 from cape.site.site_data import ArraySource, FileSource
+from cape.space.feature_space import FEATURE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -170,7 +172,8 @@ class Result:
     def to_dataframe(self) -> Any:
         """Return the maps as a pandas DataFrame: one row per feature, one column per component.
 
-        For computations with tables, return the first table.
+        The index has the names of the features, or their numbers from 1.  For computations with
+        tables, return the first table.
 
         Raises
         ------
@@ -179,7 +182,10 @@ class Result:
         """
         pd = pandas_for("to_dataframe")
         if self.maps is not None:
-            return pd.DataFrame(self.maps, columns=list(component_names(self.maps.shape[1])))
+            features = self.outcome.columns or range(1, len(self.maps) + 1)
+            index = pd.Index(features, name=FEATURE)
+            names = list(component_names(self.maps.shape[1]))
+            return pd.DataFrame(self.maps, index=index, columns=names)
         if not self.outcome.tables:
             return pd.DataFrame()
         table = self.outcome.tables[0]
@@ -302,7 +308,7 @@ class Consortium:
                 continue
             self._sites[site] = given = tuple(map(with_names, several(people)))
             named += [(f"person {m} of {site}", one.columns) for m, one in enumerate(given, 1)]
-        names = same_names(named)
+        self._columns = same_names(named)
         self._truth, self.space = truth, space
         self.config: Config  # of the last run
         if not self._sites or any(x == () for x in self._sites.values()):
@@ -317,7 +323,9 @@ class Consortium:
         n_features = features_of(arrays, 0 if space is None else space.n_features)
         if truth is not None:
             features_of(arrays, len(truth))
-        self.space = FeatureSpace.of_matrix(n_features, (), names) if space is None else space
+        self.space = (
+            FeatureSpace.of_matrix(n_features, (), self._columns) if space is None else space
+        )
         self._longest = max(map(len, arrays))
 
     def __repr__(self) -> str:
@@ -540,7 +548,12 @@ class Consortium:
             return {}
         if self.space.shape:
             return {"image_shape": ",".join(map(str, self.space.shape))}
-        return {"n_features": self.space.n_features}
+        said: dict[str, object] = {"n_features": self.space.n_features}
+        columns = ",".join(self._columns)
+        # Not every column name is valid in the setting.
+        if all(self._columns) and len(set(parse_columns(columns))) == self.space.n_features:
+            said["columns"] = columns
+        return said
 
 
 @in_python_words

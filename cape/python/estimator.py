@@ -110,6 +110,8 @@ class JointICA(_Base):
     unmixing_, mixing_ : array (n_components, n_features), (n_features, n_components)
         The matrix that gives time courses of centred data, and its pseudo-inverse.
     n_features_in_ : int
+    feature_names_in_ : array of str (n_features,)
+        Where columns have names.
     result_ : Result
         All released results.
 
@@ -227,6 +229,9 @@ class JointICA(_Base):
         self.mixing_: Array = np.asarray(np.linalg.pinv(self.unmixing_))
         self.n_features_in_: int = self.components_.shape[1]
         self._config, self._read_in = consortium.config, self.result_.outcome.space
+        vars(self).pop("feature_names_in_", None)
+        if columns := self.result_.outcome.columns:
+            self.feature_names_in_: Array = np.asarray(columns, dtype=object)
         if hasattr(self.masker, "inverse_transform"):
             self.components_img_: Any = self.masker.inverse_transform(self.components_)
         elif self._read_in is not None and self._read_in.on_grid:

@@ -12,7 +12,9 @@ import pytest
 from scipy import io as scipy_io
 
 import cape
+from cape.data.templates import with_templates
 from cape.errors import CapeError, ConfigError, SubjectsWarning
+from cape.space.feature_space import FeatureSpace
 
 PEOPLE, T, D = 5, 36, 8
 MIX = np.random.default_rng(0).standard_normal((2, D))
@@ -170,3 +172,27 @@ def test_where_no_name_says_anybody_each_file_is_one_person(tmp_path) -> None:
     (tmp_path / "p2" / "participants.tsv").write_text("participant_id\texclude\n9\t1\n")
     with pytest.raises(CapeError, match=r"participants.tsv, line 2 leaves somebody out"):
         run(private=False, settings=SETTINGS)
+
+
+def test_names_of_regions_stand_wherever_a_region_is_named(tmp_path) -> None:
+    """`to_dataframe`, group_maps.csv and the page had numbers, and two ways of counting them."""
+    files = laid_out(tmp_path, NAMES["flat csv"])
+    model = cape.JointICA(2, private=False, random_state=1, settings=SETTINGS).fit(files)
+    names = [f"area {k}" for k in range(D)]
+    assert model.feature_names_in_.tolist() == names
+    frame = model.result_.to_dataframe()
+    assert frame.index.tolist() == names
+    model.result_.write(tmp_path / "out")
+    lines = (tmp_path / "out" / "group_maps.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["feature", *names]
+    peak = frame["C01"].abs().idxmax()
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert f'<td data-name="peak">{peak}</td>' in page
+    # The maps of a run are templates of the next.
+    again = with_templates(FeatureSpace.of_matrix(D), tmp_path / "out", site="a", sent=True)
+    assert again.templates().shape == (D, 2)
+    unnamed = cape.JointICA(2, private=False, random_state=1, settings=SETTINGS).fit(
+        [series(k) for k in range(4)]
+    )
+    assert not hasattr(unnamed, "feature_names_in_")
+    assert unnamed.result_.to_dataframe().index.tolist() == list(range(1, D + 1))
