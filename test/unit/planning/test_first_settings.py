@@ -675,7 +675,7 @@ def regions(folder: Path, n: int) -> Path:
     return maps
 
 
-ROWS = [(n + 5 * (n > 2), f"area {n}", f"net {n % 3}") for n in range(1, 41)]
+ROWS = [(n + 5 * (n > 2), f"area{n}", f"net {n % 3}") for n in range(1, 41)]
 TABLES = {
     "index, name and domain": (".tsv", "index\tname\tdomain", "{}\t{}\t{}"),
     "a column network": (".csv", "roi_id,label,Region,Network,roi", "9,{},{},{},x"),
@@ -691,7 +691,7 @@ def test_the_domains_of_an_atlas_are_those_of_its_table_whatever_its_form(form, 
     text = "\n".join([head, *(row.format(*each) for each in ROWS)])
     (tmp_path / f"LabAtlas{end}").write_text(text + "\n")
     # Beside it the names alone, as many programs write them
-    names = "\n".join(f"{n} {name.replace(' ', '_')}" for n, name, _ in ROWS)
+    names = "\n".join(f"{n} other_{name}" for n, name, _ in ROWS)
     (tmp_path / "LabAtlas.txt").write_text(names)
     asked = proposed_question(maps)
     assert asked["outcomes"] == "domains"
