@@ -113,8 +113,8 @@ def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     of_tables = name == "networks" and kind not in UNITS
     if not n or of_tables:
         return {}
-    if name in chosen:
-        n_named = count_networks(str(chosen[name])) if name == "networks" else n
+    if given := str(chosen.get(name, "")).strip():
+        n_named = count_networks(given) if name == "networks" else n
         if n_named != n:
             problem = f"networks names {n_named} maps, as of an earlier choice; {maps.name} has {n}"
             do = "edit networks in settings.toml, or write it again: cape init FOLDER --maps MAPS."

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
@@ -31,6 +31,7 @@ from cape.computations import load
 from cape.counting import CountedPeople, counted_together
 from cape.data.folders import names_below, space_for
 from cape.data.issues import Findings
+from cape.data.matrices import column_of_time
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
 from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning
@@ -259,6 +260,15 @@ def _result(outcome: Outcome, truth: Array | None, counted: CountedPeople) -> Re
     )
 
 
+def _tell_of_time(entries: Iterable[Given]) -> None:
+    """Warn of a column that only rises in everybody who has names of columns."""
+    named = [one for one in entries if one.columns and not isinstance(one.data, SiteRun)]
+    rises = {column_of_time(one.columns, np.asarray(one.data).T) for one in named}
+    if len(rises) == 1 and (name := rises.pop()):
+        told = f"column '{name}' only rises in everybody, as time does, and counts as a feature: "
+        warnings.warn(f"{told}leave it out (df.drop(columns='{name}'))", CapeWarning, stacklevel=3)
+
+
 class Consortium:
     """Sites whose people are arrays (n_timepoints, n_features) in this process, or files.
 
@@ -309,6 +319,7 @@ class Consortium:
             self._sites[site] = given = tuple(map(with_names, several(people)))
             named += [(f"person {m} of {site}", one.columns) for m, one in enumerate(given, 1)]
         self._columns = same_names(named)
+        _tell_of_time(self._all())
         self._truth, self.space = truth, space
         self.config: Config  # of the last run
         if not self._sites or any(x == () for x in self._sites.values()):

@@ -153,17 +153,23 @@ class FileSource:
         question, people = self.config.question, accepted.people
         if question is None or question.measure is None or question.of_gift or people is None:
             return accepted
-        from cape.data.groups import of_images
+        from cape.data.groups import of_images, short_session
         from cape.data.issues import Findings, IssueCode
 
-        findings, passed = Findings(self._site), {subject.label for subject in accepted.subjects}
+        findings = Findings(self._site)
         courses, self._reduced = self._reduced, []
         people = of_images(
             people, question, question.measure, accepted.subjects, courses, self.config
         )
-        for label, u in zip(people.labels, people.u, strict=True):
-            if label in passed and np.isnan(u).all():
-                findings.add(IssueCode.OUTCOME_NONE, f"'{label}'")
+        without = {
+            label for label, u in zip(people.labels, people.u, strict=True) if np.isnan(u).all()
+        }
+        for subject in accepted.subjects:
+            if subject.label in without:
+                short = short_session(subject, question, self.config)
+                code = IssueCode.SESSION_SHORT if short else IssueCode.OUTCOME_NONE
+                place = f"'{subject.label}'{short and f': {short}'}"
+                findings.add(code, place, least=self.config.min_timepoints)
         found = (*accepted.findings, *findings.listing())
         return dataclasses.replace(accepted, people=people, findings=found)
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import nibabel as nib
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import io as scipy_io
 
 import cape
 from cape.data.templates import with_templates
-from cape.errors import CapeError, ConfigError, SubjectsWarning
+from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning
 from cape.space.feature_space import FeatureSpace
 
 PEOPLE, T, D = 5, 36, 8
@@ -162,6 +164,25 @@ def test_what_names_leave_open_is_refused_with_what_to_write(files, error, words
     consortium = cape.Consortium({"a": names(tmp_path, *files)})
     with pytest.raises(error, match=words):
         consortium.run(private=False, settings=SETTINGS)
+
+
+def test_a_column_of_time_in_everybody_is_told_by_its_name(tmp_path) -> None:
+    """It was a feature without a word; a ramp under any name, or time that only rises."""
+    rng = np.random.default_rng(0)
+    times = {"time": np.cumsum(rng.uniform(1, 2, T)), "scan": 2.0 * np.arange(T)}
+    for name, course in times.items():
+        frames = [pd.DataFrame(series(k), columns=list("abcdefgh")) for k in range(3)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            cape.Consortium({"a": frames})
+        for k, frame in enumerate(frames):
+            frame.insert(0, name, course)
+            frame.to_csv(tmp_path / f"sub-{k}.csv", index=False)
+        with pytest.warns(CapeWarning, match=f"column '{name}' only rises in everybody"):
+            cape.Consortium({"a": frames})
+        by_time = {"feature_space": "matrix", "orientation": "time_by_feature"}
+        found = cape.validate(tmp_path, settings={**SETTINGS, **by_time})
+        assert f"column '{name}'" in " ".join(one.private for one in found)
 
 
 def test_where_no_name_says_anybody_each_file_is_one_person(tmp_path) -> None:

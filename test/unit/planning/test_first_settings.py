@@ -734,3 +734,6 @@ def test_settings_that_name_other_maps_are_told_so(tmp_path):
     with pytest.raises(ConfigError, match=r"names 240 maps.*maps\.csv has 3.*cape init"):
         of_maps(tmp_path / "maps.csv", chosen)
     assert of_maps(tmp_path / "maps.csv", {**chosen, "networks": "a, b, c"}) == {}
+    # --set networks= was "names 1 maps".
+    again = of_maps(tmp_path / "maps.csv", {**chosen, "networks": " "})
+    assert again == {"networks": "C01, C02, C03"}
