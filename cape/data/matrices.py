@@ -81,7 +81,7 @@ def column_of_time(columns: Sequence[str], values: Array | Data) -> str:
     if not columns or values.shape[1] < 3:
         return ""
     steps = np.diff(values, axis=1)
-    for k in np.flatnonzero((steps > 0).all(axis=1)):
+    for k in np.flatnonzero((steps > 0).all(axis=1)).tolist():
         is_even = np.ptp(steps[k]) <= 1e-3 * steps[k].max()
         if is_even or columns[k].strip().lower() in OF_TIME:
             return columns[k]
