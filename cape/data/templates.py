@@ -194,9 +194,11 @@ def regions_of(file: Path) -> dict[int, Region]:
 
 
 def maps_with_names(base: Path) -> tuple[Path, dict[int, str]]:
-    """Return a file of public maps, `base` or in it, and the names of an atlas's labels."""
-    path = file_of_maps(base) or base
-    return path, {label: region.name for label, region in regions_of(path).items()}
+    """Return a file of public maps, `base` or in it, and the names of an atlas's labels, if any."""
+    path, regions = file_of_maps(base) or base, dict[int, Region]()
+    with suppress(ConfigError):  # told before a run; at its end numbers must do
+        regions = regions_of(path)
+    return path, {label: region.name for label, region in regions.items()}
 
 
 def _template_problem(maps: Array, n_features: int, most: int) -> str:

@@ -15,6 +15,7 @@ import pytest
 from cape.cli import main
 from cape.data.issues import Findings
 from cape.data.people import read_people
+from cape.data.templates import maps_with_names
 from cape.errors import ConfigError
 from cape.planning.consortium_folder import read_settings
 from cape.planning.first_settings import InitOptions, propose
@@ -713,6 +714,7 @@ def test_a_table_of_an_atlas_that_is_not_used_is_named_with_the_reason(text, wor
     (tmp_path / "LabAtlas.tsv").write_text(text)
     with pytest.raises(ConfigError, match=words):
         proposed_question(maps)
+    maps_with_names(maps)  # the end of a run, which nothing of this stops
 
 
 def test_connectivity_that_is_not_asked_says_why_and_what_to_add(tmp_path):
