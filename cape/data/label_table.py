@@ -69,7 +69,7 @@ def table_beside(image: Path) -> Path | None:
     # Of two as near, the one that may say most: a table with a header.
     for path in sorted(near, key=lambda path: (-len(tables[path]), _rank(path), path.name)):
         try:
-            if read_regions(path, ordered=tables[path] == stem):
+            if labelled_regions(path, ordered=tables[path] == stem):
                 return path
         except ConfigError as err:
             # Regions would silently have numbers for names.
@@ -84,11 +84,11 @@ def _rank(path: Path) -> int:
 
 
 def read_label_table(path: Path) -> dict[int, str]:
-    """Return the names of labels; errors are those of `read_regions`."""
-    return {label: region.name for label, region in read_regions(path).items()}
+    """Return the names of labels; errors are those of `labelled_regions`."""
+    return {label: region.name for label, region in labelled_regions(path).items()}
 
 
-def read_regions(path: Path, *, ordered: bool = False) -> dict[int, Region]:
+def labelled_regions(path: Path, *, ordered: bool = False) -> dict[int, Region]:
     """Return the regions of labels, from a table with a header, a colour table, or another format.
 
     `ordered`: a table may have names without numbers, which are then places from 1.
@@ -129,7 +129,7 @@ def _decoded(content: bytes) -> str:
 def has_numbers(path: Path) -> bool:
     """Tell whether a readable table says which label each row is."""
     try:
-        return bool(read_regions(path))
+        return bool(labelled_regions(path))
     except ConfigError:
         return False
 

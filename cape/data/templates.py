@@ -19,7 +19,7 @@ from cape.data.cifti import read_scalars, scalars_in
 from cape.data.file_type import CIFTI_MAPS
 from cape.data.images import Resampling, header_alone, read_image
 from cape.data.issues import Findings, UnusableFile
-from cape.data.label_table import Region, has_numbers, read_regions, table_beside
+from cape.data.label_table import Region, has_numbers, labelled_regions, table_beside
 from cape.data.runs import SiteRun
 from cape.data.space import (
     RUN_MAPS,
@@ -175,7 +175,7 @@ def file_of_maps(base: Path) -> Path | None:
     return next(filter(Path.is_file, (base, *inside)), None)
 
 
-def regions_of(file: Path) -> dict[int, Region]:
+def regions_of_atlas(file: Path) -> dict[int, Region]:
     """Return the regions of an atlas's labels by the table beside it; {} without one, or for maps.
 
     ConfigError E012: a table without numbers has another number of rows than the atlas has labels.
@@ -183,7 +183,7 @@ def regions_of(file: Path) -> dict[int, Region]:
     table = table_beside(file) if ".nii" in file.name else None
     if table is None:
         return {}
-    regions = read_regions(table, ordered=True)
+    regions = labelled_regions(table, ordered=True)
     if has_numbers(table) or not (labels := label_numbers(file)):
         return regions
     if len(regions) != len(labels):
@@ -197,7 +197,7 @@ def maps_with_names(base: Path) -> tuple[Path, dict[int, str]]:
     """Return a file of public maps, `base` or in it, and the names of an atlas's labels, if any."""
     path, regions = file_of_maps(base) or base, dict[int, Region]()
     with suppress(ConfigError):  # told before a run; at its end numbers must do
-        regions = regions_of(path)
+        regions = regions_of_atlas(path)
     return path, {label: region.name for label, region in regions.items()}
 
 

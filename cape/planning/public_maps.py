@@ -12,7 +12,7 @@ from cape.data.templates import (
     label_numbers,
     named_maps,
     number_of_maps,
-    regions_of,
+    regions_of_atlas,
     with_templates,
 )
 from cape.errors import ConfigError, DataError
@@ -33,7 +33,7 @@ def networks_of(maps: Path, n_maps: int) -> str:
     """
     file = file_of_maps(maps)
     if file and (labels := label_numbers(file)):
-        regions = regions_of(file)
+        regions = regions_of_atlas(file)
         return _in_words([regions.get(n, Region(f"region {n}")) for n in labels])
     if file and (pairs := named_maps(file, n_maps)):
         return _in_words(pairs)

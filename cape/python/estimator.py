@@ -30,7 +30,7 @@ from cape.python.people import (
     WithConfounds,
     by_site,
     features_of,
-    file_of,
+    file_behind,
     in_python_words,
     is_file,
     is_folder,
@@ -430,7 +430,7 @@ class JointICA(_Base):
     def _entry(self, person: Any, place: Path) -> Given:
         """Return an entry of a list: an array (T, D), or a run that cape's reader reads."""
         person, confounds = person if isinstance(person, WithConfounds) else (person, None)
-        file = file_of(person)
+        file = file_behind(person)
         if hasattr(self.masker, "transform"):
             if not hasattr(self.masker, "mask_img_") and not hasattr(self.masker, "labels_img_"):
                 self.masker.fit()  # from its own mask image, never from a subject's

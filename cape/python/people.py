@@ -67,7 +67,7 @@ def with_names(X: Any, orientation: Orientation = "time_by_feature") -> Given:
         numbered = names == list(range(len(names)))  # by pandas, where nobody named them
         return Given(np.asarray(X), () if numbered else tuple(map(str, names)))
     if not is_table(X):
-        return Given(X, file=file_of(X))
+        return Given(X, file=file_behind(X))
     place = Path(X)
     if not place.is_file():
         raise ConfigError("E284", problem=f"no file {place}", do="give names of files.")
@@ -83,7 +83,7 @@ def with_names(X: Any, orientation: Orientation = "time_by_feature") -> Given:
     return Given(np.asarray(series.values.T, dtype=np.float64), series.columns, place)
 
 
-def file_of(x: Any) -> Path | None:
+def file_behind(x: Any) -> Path | None:
     """Return the file that a name or an image in memory is of; None if there is none."""
     name = x.get_filename() if hasattr(x, "get_filename") else x
     is_name = isinstance(name, str | os.PathLike)
