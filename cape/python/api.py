@@ -278,9 +278,9 @@ class Consortium:
     Parameters
     ----------
     sites : mapping or list
-        For each site its folder, or its people: arrays, or names of array files (.npy, .npz, .mat,
-        .csv, .tsv, .1D), a row per time point.  A list of people is one site, a list of such lists
-        one site each.
+        For each site its folder, or a list: arrays, one a person, or names of array files (.npy,
+        .npz, .mat, .csv, .tsv, .1D), a row per time point, which say who is who as in a folder.
+        A list of people is one site, a list of such lists one site each.
     space : FeatureSpace, optional
         ``FeatureSpace.of_matrix(D, (rows, columns))`` for images, ``.of_labels("mask", ...)`` for
         voxels; plain columns without it.

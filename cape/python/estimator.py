@@ -161,16 +161,16 @@ class JointICA(_Base):
         Parameters
         ----------
         X : list, mapping or folder
-            One entry per person: the name of an image, a 4-D image, or an array
-            (n_timepoints, n_features) or the name of its file.  All are of one site, or of
-            `groups`; or a mapping from sites to lists, one list per site, or the folders of sites
-            (BIDS or others).
+            The name of an image, a 4-D image, or an array (n_timepoints, n_features) or the name
+            of its file.  An entry is a person, or where names of files say so (``sub-<label>``)
+            a run of one, as in a folder.  All are of one site, or of `groups`; or a mapping from
+            sites to lists, one list per site, or the folders of sites (BIDS or others).
         y : None
             Not used; pipelines pass it.
         groups : list, optional
-            The site of each person.
+            The site of each entry.
         confounds : list, optional
-            Signals to regress out, one entry per person in the order of X: an array
+            Signals to regress out, one for each entry of X: an array
             (n_timepoints, n_signals), a pandas frame or the name of a table.
 
         Returns
