@@ -131,13 +131,13 @@ def read(path: Path, *, general: bool = False) -> object:
 
 
 def whole(path: Path) -> object:
-    from cape.data.pipeline import pass_over_arrays
+    from cape.data.discovery import SiteListing
     from cape.data.runs import Person, SiteRun
     from cape.data.space import mask_space
     from cape.data.subjects import read_subject
 
     config = settings()
-    listing = pass_over_arrays("bench", [], mask_space(config), config).listing
+    listing = SiteListing(site="bench", config=config, listed=(), space=mask_space(config))
     run = SiteRun(path=path, name=path.name, confounds=path.with_name("confounds.tsv"))
     read, parts = read_subject(Person(label="one", runs=(run,)), listing, headers_only=False)
     assert read.subject is not None

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from cape.algorithms.design import Counts, cell_of, coded, counted, counts_of, in_units, people_rows
 from cape.algorithms.estimators import Array, Data
@@ -450,19 +451,37 @@ def _measured(measure: Measure, S: Data, tr: float) -> Array:
         return np.full(len(outcome_names(measure)), np.nan)
 
 
+def short_session(subject: Subject, question: Question, config: Config) -> str:
+    """Return which session of a change has too few volumes, "ses-2 has 92"; "" if none has."""
+    n_times = min(subject.n_timepoints, config.max_timepoints or subject.n_timepoints)
+    for session in question.change or ():
+        n = int(_volumes_of(subject, n_times, plain(session), config)[0].sum())
+        if n < config.min_timepoints:
+            return f"ses-{session} has {n or 'none'}"
+    return ""
+
+
 def _of_session(subject: Subject, S: Data, session: str, config: Config) -> tuple[Data, float]:
     """Return the courses of one session, all for an empty name, and its repetition time in s.
 
     0 s if it is not known or runs differ.  No volume of a session that is too short.
     """
+    stay, tr = _volumes_of(subject, S.shape[1], session, config)
+    if session and stay.sum() < config.min_timepoints:
+        stay[:] = False
+    return (S[:, stay] if session else S), tr
+
+
+def _volumes_of(
+    subject: Subject, n_times: int, session: str, config: Config
+) -> tuple[npt.NDArray[np.bool_], float]:
+    """Return which of the used volumes are of a session, and its repetition time as above."""
     ends = np.cumsum((0, *subject.n_volumes))
     out = np.array(subject.left_out, dtype=int)
-    stay, trs, last = np.zeros(S.shape[1], dtype=bool), set(), 0
+    stay, trs, last = np.zeros(n_times, dtype=bool), set(), 0
     for run, tr, start, end in zip(subject.runs, subject.trs, ends[:-1], ends[1:], strict=True):
         first, last = last, last + int(end - start - np.sum((start <= out) & (out < end)))
         if not session or _session(run.session) == session:
             stay[first:last] = True
             trs.add(tr or config.tr)
-    if session and stay.sum() < config.min_timepoints:
-        stay[:] = False
-    return (S[:, stay] if session else S), trs.pop() if len(trs) == 1 else 0.0
+    return stay, trs.pop() if len(trs) == 1 else 0.0

@@ -36,10 +36,12 @@ def located(
     *,
     of_cifti: bool,
     excluded: Sequence[str] = (),
+    anywhere: bool = False,
 ) -> tuple[SiteRun, ...]:
     """Return the runs whose files are there; what is wrong with the others goes to `findings`.
 
-    `excluded`: files that a list leaves out, which no other name may bring in again.
+    `excluded`: files that a list leaves out, which no other name may bring in again.  `anywhere`:
+    links may lead out of `base`, as whoever named them has the files.
     """
     named = [each for each in stated if can_be_a_name(each.run.name, findings)]
     if not of_cifti:
@@ -53,7 +55,9 @@ def located(
     runs: list[SiteRun] = []
     for each in named:
         run = each.run
-        path = None if run.name in hidden else _locate(base, run.name, missing, findings)
+        path = None
+        if run.name not in hidden:
+            path = _locate(base, run.name, missing, findings, anywhere=anywhere)
         if path is None:
             continue
         # By the file behind all links, hard ones too: two names of one file are one run counted
@@ -64,7 +68,7 @@ def located(
                 findings.add(IssueCode.FILE_TWICE, f"{other} and {run.name}")
                 continue
             seen.update(dict.fromkeys(places, run.name))
-        confounds = _confounds(base, path, each.confounds, missing, findings)
+        confounds = _confounds(base, path, each.confounds, missing, findings, anywhere=anywhere)
         runs.append(replace(run, path=path, confounds=confounds))
     _note_missing(base, missing, findings)
     return tuple(runs)
@@ -76,13 +80,13 @@ def _places(path: Path) -> set[Path | tuple[int, int]]:
 
 
 def _confounds(
-    base: Path, path: Path, named: str, missing: list[str], findings: Findings
+    base: Path, path: Path, named: str, missing: list[str], findings: Findings, *, anywhere: bool
 ) -> Path | None:
     entry = named if named.lower() != "n/a" else ""
     if not entry:
         beside = confounds_beside(path)
         entry = "" if beside is None else beside.relative_to(base).as_posix()
-    return _locate(base, entry, missing, findings) if entry else None
+    return _locate(base, entry, missing, findings, anywhere=anywhere) if entry else None
 
 
 def can_be_a_name(entry: str, findings: Findings) -> bool:
@@ -128,7 +132,9 @@ def _hidden_names(base: Path, entries: Sequence[str], findings: Findings) -> set
     return hidden
 
 
-def _locate(base: Path, entry: str, missing: list[str], findings: Findings) -> Path | None:
+def _locate(
+    base: Path, entry: str, missing: list[str], findings: Findings, *, anywhere: bool
+) -> Path | None:
     if leads_out(entry):
         findings.add(IssueCode.OUTSIDE_FOLDER, entry)
         return None
@@ -142,7 +148,7 @@ def _locate(base: Path, entry: str, missing: list[str], findings: Findings) -> P
     if not path.exists():
         missing.append(entry)
         return None
-    if not _belongs(path.resolve(), base.resolve()):
+    if not (anywhere or _belongs(path.resolve(), base.resolve())):
         findings.add(IssueCode.OUTSIDE_FOLDER, f"{entry} (a link to another place)")
         return None
     if path.is_dir():

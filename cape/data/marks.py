@@ -219,7 +219,9 @@ def _marks(
         where = Mention(name, row.line.number)
         try:
             if row.issue:
-                findings.add(IssueCode.ROW_BROKEN, f"{where}: {row.issue.observed}")
+                is_text = row.issue.code is IssueCode.TABLE_NOT_UTF8
+                code = IssueCode.ROW_NOT_UTF8 if is_text else IssueCode.ROW_BROKEN
+                findings.add(code, f"{where}: {row.issue.observed}")
             if not row.cells:
                 continue
             label = normal(row.label(name, person))

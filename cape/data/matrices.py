@@ -6,7 +6,7 @@ import hashlib
 import io
 import math
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, Literal
@@ -14,8 +14,9 @@ from typing import IO, Any, BinaryIO, Final, Literal
 import numpy as np
 
 from cape import arrays
+from cape.algorithms.estimators import Array, Data
 from cape.data.file_type import MATRIX_SUFFIXES, TEXT_SUFFIXES, check_type, content_word, suffix_of
-from cape.data.issues import IssueCode, UnusableFile
+from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.runs import Series, SiteRun, unread
 from cape.data.tables import read_text_matrix
 from cape.delimited import delimiter_of
@@ -34,6 +35,10 @@ MAT73_NUMBERS: Final = {"double", "single", "logical"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
 
+# Names of columns that count time
+OF_TIME: Final = frozenset(
+    ("time", "times", "t", "time_s", "timepoint", "time_point", "seconds", "sec", "s", "onset")
+)
 MAT73: Final = "MATLAB 7.3, which is HDF5"
 # Variables listed where the wanted one is missing.
 MAX_VARIABLES: Final = 12
@@ -65,7 +70,22 @@ def read_matrix(
     with np.errstate(over="ignore"):  # values beyond float32 become infinite and count as such
         values = np.require(array.T if by_time else array, np.float32, ["C", "W"])
     digest, names = hashlib.sha256(content).hexdigest(), columns if by_time else ()
-    return Series(values=values, tr=run.tr, digest=digest, grid="-", columns=names)
+    issues: tuple[Issue, ...] = ()
+    if rises := column_of_time(names, values):
+        issues = (Issue(IssueCode.COLUMN_OF_TIME, f"column '{rises}'"),)
+    return Series(values=values, tr=run.tr, digest=digest, grid="-", columns=names, issues=issues)
+
+
+def column_of_time(columns: Sequence[str], values: Array | Data) -> str:
+    """Return a column of (D, T) that counts time: one of its names that rises, or equal steps."""
+    if not columns or values.shape[1] < 3:
+        return ""
+    steps = np.diff(values, axis=1)
+    for k in np.flatnonzero((steps > 0).all(axis=1)).tolist():
+        is_even = np.ptp(steps[k]) <= 1e-3 * steps[k].max()
+        if is_even or columns[k].strip().lower() in OF_TIME:
+            return columns[k]
+    return ""
 
 
 def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], orientation: str) -> None:

@@ -77,6 +77,8 @@ MAX_NAMES: Final = 3
 # The label in the name of a file, and what follows it
 _LABEL_AND_END: Final = re.compile(r"(sub-[A-Za-z0-9]+)([^A-Za-z0-9/][^/]*)")
 MAX_WAYS: Final = 6
+# The source of a list in Python of which no name says whose it is
+_OF_EACH: Final = "list"
 # Entities listed where no image fits, as examples.
 MAX_ENTITIES: Final = 6
 
@@ -151,12 +153,15 @@ def read_people(
     listing: Mapping[str, object] | None = None,
     words: OwnWords | None = None,
     before_tables: Callable[[], None] = lambda: None,
+    only: Sequence[str] | None = None,
 ) -> PeopleList:
     """Return the people of a site's folder; only files below `base` are opened.
 
     `listing` names files as an engine maps them: one of ``data``, ``manifest``, ``bids``; by
     default the folder's manifest counts, else the files below it.  `words`: what the site says; by
     default its own file.  `before_tables` is called before a table is opened whose rows are data.
+    `only`: of the files below `base` those that somebody here named in Python; where nothing states
+    the person of any, each file is one person.
     Faults go to `findings`; with one that stops the site the list is not to be used.
     """
     given = {name: value for name, value in (listing or {}).items() if value not in (None, "")}
@@ -165,7 +170,7 @@ def read_people(
         return unread
     with readable(base, findings):
         words = words_beside(base) if words is None else words
-        reader = _Reader(base, config, findings, words, before_tables)
+        reader = _Reader(base, config, findings, words, before_tables, only)
         draft = reader.draft(given)
         if draft is None:
             return replace(unread, ways=tuple(reader.ways), unstated=tuple(reader.unstated))
@@ -196,9 +201,10 @@ class _Reader:
         findings: Findings,
         words: OwnWords,
         before_tables: Callable[[], None],
+        only: Sequence[str] | None,
     ) -> None:
         self.base, self.config, self.findings, self.words = base, config, findings, words
-        self.before_tables = before_tables
+        self.before_tables, self.only = before_tables, only
         self.ways: list[str] = []
         self.filters: list[str] = []
         self.doubled: set[str] = set()
@@ -218,7 +224,7 @@ class _Reader:
                 return None
         if question and question.of_tables:
             return self._of_outcomes(question)  # other files of the engine lie beside them
-        if self.config.feature_space == "matrix" and not given:
+        if self.config.feature_space == "matrix" and not given and self.only is None:
             if tables := [name for name in RECORDS if (self.base / name).is_file()]:
                 return self._of_tables(tables)
         table, folder = str(given.get("manifest", "")), str(given.get("bids", "."))
@@ -235,11 +241,14 @@ class _Reader:
             names = self._names_given(given["data"])
             if names and all(PurePath(name).name in RECORDS for name in names):
                 return self._of_tables(names)
+        elif self.only is not None:
+            names = list(self.only)
         else:
             below = names_below(self.base / folder, reserved_names(self.config))
             names = [f"{folder}/{name}" if folder != "." else name for name in below]
         # Whatever a list names is meant as a series; a pattern may fit tables beside them.
-        is_list = "data" in given and not isinstance(given["data"], str)
+        of_caller = self.only is not None
+        is_list = of_caller or ("data" in given and not isinstance(given["data"], str))
         series = names if is_list else self._of_the_kind(names)
         by_names = self._of_bids(series, is_alone=not (table or self.words.layout))
         if not is_list:
@@ -247,21 +256,50 @@ class _Reader:
         stated = None
         if table:
             stated = self._of_manifest(table)
+            if self.only is not None:
+                named = set(self.only)
+                stated.runs = [r for r in stated.runs if os.path.normpath(r.run.name) in named]
         if self.words.layout:
             if stated is not None:
                 self.findings.add(IssueCode.TWO_SOURCES, f"layout in {POLICY_FILE} and {table}")
             stated = self._of_layout(series)
         if stated is None:
             stated = by_names
-            stated.every_name = not is_list
+            stated.every_name = of_caller or not is_list
+            if of_caller and not (by_names.runs or self.findings.blocked):
+                stated = self._of_each(names) or stated
         elif by_names.runs and stated.runs:
             self._check_agree(stated, by_names)
-        unstated = [name for name in series if name in stated.not_taken and "data" in given]
+        taken = {os.path.normpath(each.run.name) for each in stated.runs}
+        unstated = [n for n in series if of_caller and n not in taken]
+        unstated += [n for n in series if "data" in given and n in stated.not_taken]
         if (unstated or not stated.runs) and not self.findings.blocked:
             self._note_unstated(names, unstated or series, stated, given)
             return None
-        stated.marks += self._participants(stated.source, [each.run.name for each in stated.runs])
+        if stated.source != _OF_EACH:
+            names = [each.run.name for each in stated.runs]
+            stated.marks += self._participants(stated.source, names)
         return stated
+
+    def _of_each(self, names: Sequence[str]) -> _Draft | None:
+        """Return each file as one person; None where names or a mark say that it may be none."""
+        if any("sub-" in name for name in names):
+            return None
+        draft = _Draft(source=_OF_EACH)
+        tables = self._participants(draft.source, names)
+        # Whom a table leaves out cannot be told from people without names.
+        marks = (row for table in tables for row in table.rows if row.everything or row.runs)
+        marked = next(
+            (f"{row.where} leaves somebody out, and names say nobody" for row in marks), ""
+        )
+        if why := marked or _two_runs_of_one(names):
+            draft.not_taken = dict.fromkeys(names, why)
+            return draft
+        for m, name in enumerate(names, start=1):
+            draft.shown[f"{m:03d}"] = f"sub-{m:03d}"
+            run = SiteRun(path=self.base / name, name=name, person=f"{m:03d}")
+            draft.runs.append(Stated(run=run))
+        return draft
 
     def _names_given(self, given: object) -> list[str]:
         """Return the names of a list or of a pattern that an engine maps."""
@@ -328,9 +366,11 @@ class _Reader:
                 if is_alone:
                     self.findings.add_issue(verdict.issue, name)
                 continue
-            if named is None:
+            # Whoever named a file means it, whatever its last word is.
+            judged = named and (named if self.only is None else replace(named, suffix=""))
+            if named is None or judged is None:
                 draft.not_taken[name] = "its name is none of BIDS"
-            elif why := why_no_series(named):
+            elif why := why_no_series(judged):
                 draft.not_taken[name] = why
             else:
                 draft.named[name], draft.shown[label] = named, f"sub-{label}"
@@ -485,7 +525,7 @@ class _Reader:
             parts = name.split("/")[:-1]
             # Of BIDS, those above the folder of the person; a typed layout may name any.
             of_people = (n for n, part in enumerate(parts) if part.startswith("sub-"))
-            at = next(of_people, 0 if source == "BIDS" else len(parts))
+            at = next(of_people, len(parts))
             places |= {PurePath(*parts[:n]) for n in range(at + 1)}
         columns, tables = self.words.other_columns, []
         read = (source, PARTICIPANTS, *self.words.tables)
@@ -611,7 +651,12 @@ class _Reader:
         kept = self._one_version_each(self._filtered(taking, draft), draft)
         excluded = [name for name, row in out if row == OWN_FILE]
         there = located(
-            self.base, kept, self.findings, of_cifti=self.config.of_cifti, excluded=excluded
+            self.base,
+            kept,
+            self.findings,
+            of_cifti=self.config.of_cifti,
+            excluded=excluded,
+            anywhere=self.only is not None,
         )
         return PeopleList(
             site=self.findings.site,
@@ -698,16 +743,17 @@ class _Reader:
     def _is_judged(self, name: str, named: BidsName, *, every_name: bool) -> bool:
         """Tell whether the owner's filter is about a name.
 
-        The default is about names with a task below folders of people, not about arrays or a list;
-        one that the owner wrote is about all names of BIDS, and in a list about those with a task
-        or one of its entities.
+        The default is about names with a task below folders of people, not about arrays or what
+        somebody listed; one that the owner wrote is about all names of BIDS, and in a list about
+        those with a task or one of its entities.
         """
         how = resolve(self.config)
         if how.own_entities:
             keys = {key for key, _ in parse_entities(how.entities)}
             return every_name or bool({"task", *keys} & set(named.entities))
         below = any(part.startswith("sub-") for part in name.split("/")[:-1])
-        return below and "task" in named.entities and self.config.feature_space != "matrix"
+        asked = self.config.feature_space != "matrix" and self.only is None
+        return asked and below and "task" in named.entities
 
     @staticmethod
     def _entities_there(draft: _Draft) -> str:
@@ -856,6 +902,20 @@ class _Reader:
                 )
             )
         return tuple(people)
+
+
+def _two_runs_of_one(names: Sequence[str]) -> str:
+    """Return which two files of a folder would be one person's if ``sub-`` stood before them."""
+    first: dict[tuple[str, str], str] = {}
+    for name in names:
+        above, _, own = name.rpartition("/")
+        with suppress(UnusableFile):
+            named = read_name(f"sub-{own}")
+            if named and named.run and not why_no_series(named):
+                if other := first.setdefault((above, likeness(named.label)), name):
+                    if other != name:
+                        return f"{other} and {name} look like two runs of one person"
+    return ""
 
 
 def people_of_tables(base: Path, words: OwnWords, findings: Findings) -> PeopleList:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, Data
+from cape.algorithms.estimators import Data
 from cape.counting import CountedPeople
 from cape.data.checks import (
     RunShape,
@@ -51,7 +51,7 @@ from cape.data.resources import (
     jobs,
     largest_bytes,
 )
-from cape.data.runs import Person, SiteRun, unread
+from cape.data.runs import Person, unread
 from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
 from cape.data.templates import alike, with_templates
 from cape.errors import DataError
@@ -252,19 +252,6 @@ def inspect_site(
     ):
         pass
     return conclude(site_pass, working)
-
-
-def pass_over_arrays(
-    site: str, arrays: Sequence[Array | SiteRun], space: FeatureSpace, config: Config
-) -> SitePass:
-    """Return a pass over subjects that are arrays (D, T_m) in memory, or one run each."""
-    listed = []
-    for m, X in enumerate(arrays, start=1):
-        label = f"sub-{m:03d}"
-        run = X if isinstance(X, SiteRun) else SiteRun(path=Path(label), name=label, values=X)
-        listed.append(Person(label=label, runs=(run,)))
-    listing = SiteListing(site=site, config=config, listed=tuple(listed), space=space)
-    return SitePass(listing, Findings(site))
 
 
 def accepted_subjects(

@@ -6,6 +6,7 @@ import functools
 import io
 import math
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from cape.data.cifti import read_scalars, scalars_in
 from cape.data.file_type import CIFTI_MAPS
 from cape.data.images import Resampling, header_alone, read_image
 from cape.data.issues import Findings, UnusableFile
-from cape.data.label_table import read_label_table, table_beside
+from cape.data.label_table import Region, has_numbers, labelled_regions, table_beside
 from cape.data.runs import SiteRun
 from cape.data.space import (
     RUN_MAPS,
@@ -34,7 +35,7 @@ from cape.delimited import is_number, read_matrix_lines, split_lines
 from cape.errors import ConfigError, DataError, FoundError, own_words
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
-from cape.space.feature_space import MAX_OWN_NUMBERS, MAX_TEMPLATE_NUMBERS, FeatureSpace
+from cape.space.feature_space import FEATURE, MAX_OWN_NUMBERS, MAX_TEMPLATE_NUMBERS, FeatureSpace
 
 # Longest text of a number with its comma: -1.2345678901234567e-308 and blanks
 NUMBER_BYTES: Final = 32
@@ -130,10 +131,6 @@ def named_maps(file: Path, n_maps: int) -> tuple[tuple[str, str], ...]:
         raise ConfigError("E012", problem=f"{problem}rows for {n_maps} maps", do=do)
     domain = columns.index("domain") if "domain" in columns else None
     pairs = [(row[columns.index("name")], "" if domain is None else row[domain]) for row in rows]
-    for name, group in pairs:
-        if set(group) & set(",()\"`'"):
-            problem = f"domain {group} of {name} in {table.name} has a comma, quote or parenthesis"
-            raise ConfigError("E012", problem=problem, do="call it by another name.")
     return tuple(pairs)
 
 
@@ -178,11 +175,30 @@ def file_of_maps(base: Path) -> Path | None:
     return next(filter(Path.is_file, (base, *inside)), None)
 
 
+def regions_of_atlas(file: Path) -> dict[int, Region]:
+    """Return the regions of an atlas's labels by the table beside it; {} without one, or for maps.
+
+    ConfigError E012: a table without numbers has another number of rows than the atlas has labels.
+    """
+    table = table_beside(file) if ".nii" in file.name else None
+    if table is None:
+        return {}
+    regions = labelled_regions(table, ordered=True)
+    if has_numbers(table) or not (labels := label_numbers(file)):
+        return regions
+    if len(regions) != len(labels):
+        problem = f"{table.name} beside the atlas has no column index, and {len(regions)} rows for "
+        do = "write index, name and perhaps domain, a row a label."
+        raise ConfigError("E012", problem=f"{problem}{len(labels)} labels", do=do)
+    return dict(zip(labels, regions.values(), strict=True))
+
+
 def maps_with_names(base: Path) -> tuple[Path, dict[int, str]]:
-    """Return a file of public maps, `base` or in it, and the names of an atlas's labels."""
-    path = file_of_maps(base) or base
-    table = table_beside(path) if ".nii" in path.name else None
-    return path, {} if table is None else read_label_table(table)
+    """Return a file of public maps, `base` or in it, and the names of an atlas's labels, if any."""
+    path, regions = file_of_maps(base) or base, dict[int, Region]()
+    with suppress(ConfigError):  # told before a run; at its end numbers must do
+        regions = regions_of_atlas(path)
+    return path, {label: region.name for label, region in regions.items()}
 
 
 def _template_problem(maps: Array, n_features: int, most: int) -> str:
@@ -217,7 +233,10 @@ def _template_array(path: Path, most: int) -> Array:
         return np.asarray(read_array(io.BytesIO(content), len(content)), dtype=np.float64)
     lines = split_lines(content, ",")
     # Maps may have names; a header of numbers cannot be told from a feature.
-    head = 0 if all(is_number(cell) for cell in lines[0].text.split(",")) else 1
+    cells = lines[0].text.split(",")
+    if cells[0] == FEATURE:  # as in the maps of a run whose columns have names
+        lines = [replace(line, text=line.text.partition(",")[2]) for line in lines]
+    head = 0 if all(map(is_number, cells)) else 1
     return read_matrix_lines(lines[head:])
 
 

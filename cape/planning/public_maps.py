@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from cape.data.label_table import Region
 from cape.data.templates import (
     file_of_maps,
     label_numbers,
-    maps_with_names,
     named_maps,
     number_of_maps,
+    regions_of_atlas,
     with_templates,
 )
 from cape.errors import ConfigError, DataError
@@ -20,7 +21,7 @@ from cape.protocol.outcome import component_names
 from cape.report.files import read_rows
 from cape.report.maps import Component
 from cape.settings.measures import UNITS
-from cape.settings.question import MAX_NETWORKS, count_networks, parse_measure, quoted
+from cape.settings.question import MAX_NETWORKS, MAX_OUTCOMES, count_networks, parse_measure, quoted
 from cape.space.feature_space import FeatureSpace
 
 
@@ -32,14 +33,36 @@ def networks_of(maps: Path, n_maps: int) -> str:
     """
     file = file_of_maps(maps)
     if file and (labels := label_numbers(file)):
-        _, names = maps_with_names(file)
-        return ", ".join(quoted(names.get(label, f"region {label}")) for label in labels)
+        regions = regions_of_atlas(file)
+        return _in_words([regions.get(n, Region(f"region {n}")) for n in labels])
     if file and (pairs := named_maps(file, n_maps)):
-        return ", ".join(quoted(name) + (domain and f" ({domain})") for name, domain in pairs)
+        return _in_words(pairs)
     table = file and file.with_name("components.tsv")
     rows = read_rows(table, Component) if table and table.is_file() else []
     named = [" ".join(filter(None, (row.name, row.label))) for row in rows]
     return ", ".join(map(quoted, named if len(named) == n_maps else component_names(n_maps)))
+
+
+def _in_words(pairs: Sequence[tuple[str, str]]) -> str:
+    """Return names with their domains in parentheses; ConfigError E012: one cannot be written."""
+    for name, domain in pairs:
+        if set(domain) & set(",()\"`'"):
+            problem = f"domain {domain} of {name} beside the maps has a comma, quote or parenthesis"
+            raise ConfigError("E012", problem=problem, do="call it by another name.")
+        if not domain and any(other for _, other in pairs):
+            do = "fill it in for everyone, or leave the column out."
+            raise ConfigError("E012", problem=f"{name} has no domain, others have", do=do)
+    return ", ".join(quoted(name) + (domain and f" ({domain})") for name, domain in pairs)
+
+
+def why_no_pairs(maps: Path, question: Mapping[str, str]) -> str:
+    """Return why connectivity is not proposed, and what would change that; "" if it is."""
+    n = count_networks(question["networks"])
+    if question["outcomes"] in ("fnc", "domains") or n < 2:
+        return ""
+    pairs = f"connectivity is not asked: {n} maps have {n * (n - 1) // 2} pairs, allowed "
+    stem = maps.name.removesuffix(".gz").removesuffix(".nii")
+    return f"{pairs}{MAX_OUTCOMES}; with a column domain in {stem}.tsv its means are (domains)"
 
 
 def proposed_question(maps: Path) -> dict[str, str]:
@@ -90,8 +113,8 @@ def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     of_tables = name == "networks" and kind not in UNITS
     if not n or of_tables:
         return {}
-    if name in chosen:
-        n_named = count_networks(str(chosen[name])) if name == "networks" else n
+    if given := str(chosen.get(name, "")).strip():
+        n_named = count_networks(given) if name == "networks" else n
         if n_named != n:
             problem = f"networks names {n_named} maps, as of an earlier choice; {maps.name} has {n}"
             do = "edit networks in settings.toml, or write it again: cape init FOLDER --maps MAPS."

@@ -268,7 +268,8 @@ def check_site(
     accepted, refused = inspection.accepted, list(inspection.findings)
     # The policy judges settings only with a budget; counts leave whatever that will be.
     if not owner.has_budget:
-        refused += _uncounted(policy, site, owner.config, hint)
+        with _noted(refused, hint):
+            policy.check_counts(site, owner.config)
     if owner.has_budget:
         fix = (
             hint or "Ask the owner for other settings, or change this line of the site's own file."
@@ -314,15 +315,6 @@ def _check_total(
     if decision.word == "wait":
         detail = waiting_text(decision, file.clock, ledger)
         raise PrivacyBudgetError("E236", site=site, detail=detail)
-
-
-def _uncounted(policy: SitePolicy, site: str, config: Config, hint: str) -> tuple[Finding, ...]:
-    try:
-        policy.check_counts(site, config)
-    except CapeError as err:
-        text = f"CAPE-W168 A run would be refused here: {err.public} {err.detail} {hint}".rstrip()
-        return (Finding(code="CAPE-W168", severity="W", private=text, public=""),)
-    return ()
 
 
 def _said(

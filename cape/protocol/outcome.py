@@ -22,6 +22,7 @@ from cape.privacy.spending import SpentTotal
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Roster, RoundRecord
 from cape.settings.option import Value
+from cape.settings.words import parse_columns
 
 if TYPE_CHECKING:  # a round of another computation need not import the estimator
     from cape.algorithms.regression import Regressed, Regression
@@ -71,6 +72,12 @@ class Outcome:
     @property
     def space(self) -> FeatureSpace:
         return self.roster.space
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the features of a table by the settings; () without names, or for images."""
+        names = parse_columns(str(self.settings.get("columns", "")))
+        return names if len(names) == self.space.n_features and not self.space.shape else ()
 
     @property
     def noise_is_local(self) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
@@ -30,6 +30,8 @@ from cape.algorithms.spatial import kurtosis
 from cape.computations import load
 from cape.counting import CountedPeople, counted_together
 from cape.data.folders import names_below, space_for
+from cape.data.issues import Findings
+from cape.data.matrices import column_of_time
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
 from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning
@@ -47,11 +49,13 @@ from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.python.people import (
     TRANSPOSE,
+    Given,
     by_site,
     features_of,
     in_python_words,
     is_folder,
     pandas_for,
+    people_in,
     privacy_given,
     same_names,
     several,
@@ -61,6 +65,7 @@ from cape.report import privacy_json, write_results
 from cape.settings.config import ALONE, Config, settings_of_few
 from cape.settings.question import MAX_OUTCOMES
 from cape.settings.wings import LABORATORY, require
+from cape.settings.words import parse_columns
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import OnProgress, OnSubject, RunOptions, run_to_end
@@ -69,6 +74,7 @@ from cape.simulation.ways import WAYS, Way
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy
 from cape.site.site_data import ArraySource, FileSource
+from cape.space.feature_space import FEATURE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -167,7 +173,8 @@ class Result:
     def to_dataframe(self) -> Any:
         """Return the maps as a pandas DataFrame: one row per feature, one column per component.
 
-        For computations with tables, return the first table.
+        The index has the names of the features, or their numbers from 1.  For computations with
+        tables, return the first table.
 
         Raises
         ------
@@ -176,7 +183,10 @@ class Result:
         """
         pd = pandas_for("to_dataframe")
         if self.maps is not None:
-            return pd.DataFrame(self.maps, columns=list(component_names(self.maps.shape[1])))
+            features = self.outcome.columns or range(1, len(self.maps) + 1)
+            index = pd.Index(features, name=FEATURE)
+            names = list(component_names(self.maps.shape[1]))
+            return pd.DataFrame(self.maps, index=index, columns=names)
         if not self.outcome.tables:
             return pd.DataFrame()
         table = self.outcome.tables[0]
@@ -250,6 +260,15 @@ def _result(outcome: Outcome, truth: Array | None, counted: CountedPeople) -> Re
     )
 
 
+def _tell_of_time(entries: Iterable[Given]) -> None:
+    """Warn of a column that only rises in everybody who has names of columns."""
+    named = [one for one in entries if one.columns and not isinstance(one.data, SiteRun)]
+    rises = {column_of_time(one.columns, np.asarray(one.data).T) for one in named}
+    if len(rises) == 1 and (name := rises.pop()):
+        told = f"column '{name}' only rises in everybody, as time does, and counts as a feature: "
+        warnings.warn(f"{told}leave it out (df.drop(columns='{name}'))", CapeWarning, stacklevel=3)
+
+
 class Consortium:
     """Sites whose people are arrays (n_timepoints, n_features) in this process, or files.
 
@@ -259,9 +278,9 @@ class Consortium:
     Parameters
     ----------
     sites : mapping or list
-        For each site its folder, or its people: arrays, or names of array files (.npy, .npz, .mat,
-        .csv, .tsv, .1D), a row per time point.  A list of people is one site, a list of such lists
-        one site each.
+        For each site its folder, or a list: arrays, one a person, or names of array files (.npy,
+        .npz, .mat, .csv, .tsv, .1D), a row per time point, which say who is who as in a folder.
+        A list of people is one site, a list of such lists one site each.
     space : FeatureSpace, optional
         ``FeatureSpace.of_matrix(D, (rows, columns))`` for images, ``.of_labels("mask", ...)`` for
         voxels; plain columns without it.
@@ -291,45 +310,53 @@ class Consortium:
         space: FeatureSpace | None = None,
         truth: Array | None = None,
     ) -> None:
-        self._sites: dict[str, tuple[Array | SiteRun, ...] | Path] = {}
+        self._sites: dict[str, tuple[Given, ...] | Path] = {}
         named = []
         for site, people in by_site(sites, None).items():
             if is_folder(people):
                 self._sites[site] = Path(people)
                 continue
-            both = [with_names(X) for X in several(people)]
-            self._sites[site] = tuple(X for X, _ in both)
-            named += [(f"person {m} of {site}", names) for m, (_, names) in enumerate(both, 1)]
-        same_names(named)
+            self._sites[site] = given = tuple(map(with_names, several(people)))
+            named += [(f"person {m} of {site}", one.columns) for m, one in enumerate(given, 1)]
+        self._columns = same_names(named)
+        _tell_of_time(self._all())
         self._truth, self.space = truth, space
         self.config: Config  # of the last run
         if not self._sites or any(x == () for x in self._sites.values()):
             raise ConfigError("E284", problem="a site without subjects", do="leave it out.")
         # Runs of the reader are features by time, as are the papers' matrices.
-        files = (X.values for X in self._all() if isinstance(X, SiteRun))
-        arrays = [X for X in self._all() if not isinstance(X, SiteRun)]
-        arrays += [X.T for X in files if X is not None]
+        data = [one.data for one in self._all()]
+        arrays = [X for X in data if not isinstance(X, SiteRun)]
+        arrays += [X.values.T for X in data if isinstance(X, SiteRun) and X.values is not None]
         self._longest = 0  # in time points; the reader judges files
         if not arrays:
             return
         n_features = features_of(arrays, 0 if space is None else space.n_features)
         if truth is not None:
             features_of(arrays, len(truth))
-        self.space = FeatureSpace.of_matrix(n_features) if space is None else space
+        self.space = (
+            FeatureSpace.of_matrix(n_features, (), self._columns) if space is None else space
+        )
         self._longest = max(map(len, arrays))
 
     def __repr__(self) -> str:
-        given = self._sites.items()
-        sites = (f"{s}: {'a folder' if isinstance(x, Path) else len(x)}" for s, x in given)
+        def size(given: tuple[Given, ...] | Path) -> str:
+            if isinstance(given, Path):
+                return "a folder"
+            return f"{len(given)} files" if any(one.file for one in given) else str(len(given))
+
+        sites = (f"{site}: {size(given)}" for site, given in self._sites.items())
         return f"<Consortium, people of each site: {', '.join(sites)}>"
 
-    def _all(self) -> Iterator[Array | SiteRun]:
+    def _all(self) -> Iterator[Given]:
         return (X for x in self._sites.values() if not isinstance(x, Path) for X in x)
 
     @property
     def n_subjects(self) -> int:
         """Number of people, not counting sites given as folders."""
-        return len(list(self._all()))
+        config = Config.from_input({"private": False, "feature_space": "matrix"})
+        lists = {site: x for site, x in self._sites.items() if not isinstance(x, Path)}
+        return sum(len(people_in(site, x, config, Findings(site))) for site, x in lists.items())
 
     @in_python_words
     def run(
@@ -498,11 +525,12 @@ class Consortium:
         )
 
     def _source(
-        self, site: str, people: Sequence[Array | SiteRun] | Path, config: Config
+        self, site: str, people: Sequence[Given] | Path, config: Config
     ) -> ArraySource | FileSource:
         if not isinstance(people, Path):
-            runs = [X if isinstance(X, SiteRun) else np.asarray(X).T for X in people]
-            return ArraySource.of(site, runs, self.space or mask_space(config), config)
+            findings = Findings(site)
+            listed = people_in(site, people, config, findings)
+            return ArraySource.of(listed, self.space or mask_space(config), config, findings)
         return FileSource(people, {}, config, site)
 
     def _check_length(self, min_timepoints: int) -> None:
@@ -531,7 +559,12 @@ class Consortium:
             return {}
         if self.space.shape:
             return {"image_shape": ",".join(map(str, self.space.shape))}
-        return {"n_features": self.space.n_features}
+        said: dict[str, object] = {"n_features": self.space.n_features}
+        columns = ",".join(self._columns)
+        # Not every column name is valid in the setting.
+        if all(self._columns) and len(set(parse_columns(columns))) == self.space.n_features:
+            said["columns"] = columns
+        return said
 
 
 @in_python_words

@@ -26,9 +26,11 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import component_names
 from cape.python.api import Consortium, Result
 from cape.python.people import (
+    Given,
     WithConfounds,
     by_site,
     features_of,
+    file_behind,
     in_python_words,
     is_file,
     is_folder,
@@ -108,6 +110,8 @@ class JointICA(_Base):
     unmixing_, mixing_ : array (n_components, n_features), (n_features, n_components)
         The matrix that gives time courses of centred data, and its pseudo-inverse.
     n_features_in_ : int
+    feature_names_in_ : array of str (n_features,)
+        Where columns have names.
     result_ : Result
         All released results.
 
@@ -157,16 +161,16 @@ class JointICA(_Base):
         Parameters
         ----------
         X : list, mapping or folder
-            One entry per person: the name of an image, a 4-D image, or an array
-            (n_timepoints, n_features) or the name of its file.  All are of one site, or of
-            `groups`; or a mapping from sites to lists, one list per site, or the folders of sites
-            (BIDS or others).
+            The name of an image, a 4-D image, or an array (n_timepoints, n_features) or the name
+            of its file.  An entry is a person, or where names of files say so (``sub-<label>``)
+            a run of one, as in a folder.  All are of one site, or of `groups`; or a mapping from
+            sites to lists, one list per site, or the folders of sites (BIDS or others).
         y : None
             Not used; pipelines pass it.
         groups : list, optional
-            The site of each person.
+            The site of each entry.
         confounds : list, optional
-            Signals to regress out, one entry per person in the order of X: an array
+            Signals to regress out, one for each entry of X: an array
             (n_timepoints, n_signals), a pandas frame or the name of a table.
 
         Returns
@@ -188,9 +192,9 @@ class JointICA(_Base):
                 if is_folder(people):
                     sites[site] = Path(people)
                     continue
-                both = [self._person(person, next(places)) for person in several(people)]
-                sites[site] = [person for person, _ in both]
-                named += [(f"person {m} of {site}", names) for m, (_, names) in enumerate(both, 1)]
+                given = [self._entry(person, next(places)) for person in several(people)]
+                sites[site] = given
+                named += [(f"person {m} of {site}", one.columns) for m, one in enumerate(given, 1)]
             self._names = same_names(named)
             return self._fit(sites)
 
@@ -225,6 +229,9 @@ class JointICA(_Base):
         self.mixing_: Array = np.asarray(np.linalg.pinv(self.unmixing_))
         self.n_features_in_: int = self.components_.shape[1]
         self._config, self._read_in = consortium.config, self.result_.outcome.space
+        vars(self).pop("feature_names_in_", None)
+        if columns := self.result_.outcome.columns:
+            self.feature_names_in_: Array = np.asarray(columns, dtype=object)
         if hasattr(self.masker, "inverse_transform"):
             self.components_img_: Any = self.masker.inverse_transform(self.components_)
         elif self._read_in is not None and self._read_in.on_grid:
@@ -403,11 +410,11 @@ class JointICA(_Base):
             if is_folder(X):
                 people: Sequence[Any] = people_of(Path(X), self._config)
             else:
-                both = [
-                    self._person(person, next(places)) for person in several(paired(X, confounds))
+                given = [
+                    self._entry(person, next(places)) for person in several(paired(X, confounds))
                 ]
-                people = [person for person, _ in both]
-                named = [(f"person {m}", names) for m, (_, names) in enumerate(both, 1)]
+                people = [one.data for one in given]
+                named = [(f"person {m}", one.columns) for m, one in enumerate(given, 1)]
                 same_names([("the fit", self._names), *named])
             arrays = [self._series(person) for person in people]
         features_of(arrays, self.n_features_in_)
@@ -420,12 +427,10 @@ class JointICA(_Base):
             return time_series(person, self._read_in, self._config)
         return np.asarray(person)
 
-    def _person(self, person: Any, place: Path) -> tuple[Array | SiteRun, tuple[str, ...]]:
-        """Return a person for the protocol, and the names of the columns.
-
-        The person is an array (T, D), or a run that cape's reader reads.
-        """
+    def _entry(self, person: Any, place: Path) -> Given:
+        """Return an entry of a list: an array (T, D), or a run that cape's reader reads."""
         person, confounds = person if isinstance(person, WithConfounds) else (person, None)
+        file = file_behind(person)
         if hasattr(self.masker, "transform"):
             if not hasattr(self.masker, "mask_img_") and not hasattr(self.masker, "labels_img_"):
                 self.masker.fit()  # from its own mask image, never from a subject's
@@ -438,9 +443,9 @@ class JointICA(_Base):
         by_time: Orientation = "time_by_feature"
         if (self.settings or {}).get("orientation") == "feature_by_time":
             by_time = "feature_by_time"
-        person, names = with_names(person, by_time)
+        person, columns, _ = with_names(person, by_time)
         if is_file(person):
-            return run_of(person, confounds, place), ()
+            return Given(run_of(person, confounds, place), file=file)
         array = np.asarray(person)
         if array.ndim != 2 or array.dtype.kind not in "biuf":
             problem = "a subject that is no real array (time points, features)"
@@ -448,7 +453,8 @@ class JointICA(_Base):
             do += "transform a list of subjects."
             raise ConfigError("E284", problem=problem, do=do)
         array = array.astype(np.float64)
-        return (array if confounds is None else run_of(array, confounds, place)), names
+        run = array if confounds is None else run_of(array, confounds, place)
+        return Given(run, columns, file)
 
     def _space(self) -> FeatureSpace | None:
         mask = self.masker

@@ -396,6 +396,9 @@ def _write_table(
     """
     table = {str(name): list(columns[name]) for name in columns}
     there = column_names(list(table))
+    if there.count(PERSON) == 1:  # in whatever case, as the site's own tables have it
+        person = list(table)[there.index(PERSON)]
+        table = {PERSON: table.pop(person), **table}
     if lacks := [name for name in wanted if name.lower() not in there]:
         near = did_you_mean(lacks[0].lower(), there)
         problem = f"the table of {folder.name} has no column {', '.join(lacks)}{near}"
@@ -404,7 +407,7 @@ def _write_table(
     if len(lengths) != 1 or lengths == {0}:
         problem = f"a table whose columns have {', '.join(map(str, sorted(lengths)))} rows"
         raise ConfigError("E284", problem=problem, do="give every person a row in each column.")
-    if PERSON not in table:
+    if PERSON not in there:
         n_people, n_unlike = max(lengths), len(set(zip(*_cells(table), strict=True)))
         if n_unlike < n_people:
             twice = (
@@ -414,7 +417,6 @@ def _write_table(
             warnings.warn(twice, SubjectsWarning, stacklevel=3)
         table = {PERSON: [f"sub-{next(numbers):05}" for _ in range(lengths.pop())], **table}
     folder.mkdir(parents=True)
-    table = {PERSON: table[PERSON], **table}  # first, as in every table of people
     # A separator or a line end in somebody's note would make cells, or people, of it.
     files.write_table(folder / "participants.tsv", list(table), zip(*_cells(table), strict=True))
 

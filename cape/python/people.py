@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
@@ -13,12 +15,13 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.data.file_type import MATRIX_SUFFIXES, suffix_of
-from cape.data.issues import Findings, UnusableFile
+from cape.data.folders import OF_BIDS
+from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.matrices import Orientation, read_matrix
 from cape.data.people import read_people
 from cape.data.runs import Person, SiteRun
 from cape.data.subjects import joined_in_time, read_subject
-from cape.errors import CapeError, ConfigError, DataError
+from cape.errors import CapeError, ConfigError, DataError, SubjectsWarning
 from cape.planning.people import config_for
 from cape.planning.run_headers import bundled_mask, range_of
 from cape.settings.config import Config
@@ -42,19 +45,29 @@ def is_table(x: Any) -> bool:
     return isinstance(x, str | os.PathLike) and suffix_of(Path(x).name) in MATRIX_SUFFIXES
 
 
-def with_names(X: Any, orientation: Orientation = "time_by_feature") -> tuple[Any, tuple[str, ...]]:
-    """Return a person's data and the names of the columns, if there are any.
+class Given(NamedTuple):
+    """An entry of a list: a person, or where files say so one run of a person."""
+
+    data: Any  # array (T, D), or a SiteRun that cape's reader reads
+    columns: tuple[str, ...] = ()
+    file: Path | None = None  # whose name says who the person is
+
+
+def with_names(X: Any, orientation: Orientation = "time_by_feature") -> Given:
+    """Return data with the names of its columns and of its file, if there are any.
 
     An array file, of this `orientation`, or a frame becomes an array (n_timepoints, n_features);
     others stay as they are.
     ConfigError CAPE-E284: a file that cannot be used.
     """
+    if isinstance(X, Given):
+        return X
     if hasattr(X, "columns"):
         names = list(X.columns)
         numbered = names == list(range(len(names)))  # by pandas, where nobody named them
-        return np.asarray(X), () if numbered else tuple(map(str, names))
+        return Given(np.asarray(X), () if numbered else tuple(map(str, names)))
     if not is_table(X):
-        return X, ()
+        return Given(X, file=file_behind(X))
     place = Path(X)
     if not place.is_file():
         raise ConfigError("E284", problem=f"no file {place}", do="give names of files.")
@@ -67,11 +80,75 @@ def with_names(X: Any, orientation: Orientation = "time_by_feature") -> tuple[An
         do = code.remedy.format(**values).split(", or ask the owner")[0]
         do += "; a row per time point." if orientation == "time_by_feature" else "."
         raise ConfigError("E284", problem=problem, do=do) from fault
-    return np.asarray(series.values.T, dtype=np.float64), series.columns
+    return Given(np.asarray(series.values.T, dtype=np.float64), series.columns, place)
+
+
+def file_behind(x: Any) -> Path | None:
+    """Return the file that a name or an image in memory is of; None if there is none."""
+    name = x.get_filename() if hasattr(x, "get_filename") else x
+    is_name = isinstance(name, str | os.PathLike)
+    return Path(name) if is_name and Path(name).is_file() else None
+
+
+def people_in(
+    site: str, entries: Sequence[Given], config: Config, findings: Findings
+) -> list[Person]:
+    """Return the people of a list: names of files say who is who, as in a folder.
+
+    An array, or a file where no name states a person, is one person.  Findings go to `findings`.
+    ConfigError CAPE-E284: one run of a person in several files; DataError: names that do not say
+    whose the files are, or a list beside them that cannot be used.
+    """
+    files = {k: Path(os.path.abspath(one.file)) for k, one in enumerate(entries) if one.file}
+    people: list[Person] = []
+    if files:
+        base = Path(os.path.commonpath([*map(_above_people, files.values())]))
+        at = {path.relative_to(base).as_posix(): k for k, path in files.items()}
+        names = [path.relative_to(base).as_posix() for path in files.values()]
+        listed = read_people(base, config, findings, only=names)
+        if listed.doubled:
+            problem = f"one run of a person in several files of site {site}"
+            problem = "; ".join((problem, *_versions(findings)))
+            do = "give one file of each run, or each its site (a mapping, or groups=)."
+            raise ConfigError("E284", problem=problem, do=do)
+        findings.raise_if_blocked()
+        if listed.runs_left_out:
+            warnings.warn("; ".join((site, *listed.said)), SubjectsWarning, stacklevel=3)
+        for person in listed.listed:
+            runs = [_run_in(entries[at[os.path.normpath(r.name)]].data, r) for r in person.runs]
+            people.append(replace(person, runs=tuple(runs)))
+    labels = {person.label for person in people}
+    for m, one in enumerate(entries, start=1):
+        if not one.file:
+            label = f"sub-{m:03d}" if not labels else f"entry {m}"
+            run = SiteRun(path=Path(label), name=label)
+            people.append(Person(label=label, runs=(_run_in(one.data, run),)))
+    return people
+
+
+def _above_people(file: Path) -> Path:
+    """Return the folder of a file, above folders of people and those of BIDS for programs."""
+    parts = file.parts[:-1]
+    at = (n for n, part in enumerate(parts) if part.startswith("sub-"))
+    above = parts[: next(at, len(parts))]
+    return Path(*above[: max((n for n, part in enumerate(above) if part in OF_BIDS), default=None)])
+
+
+def _versions(findings: Findings) -> Iterator[str]:
+    """Yield the files that are versions of one run."""
+    code = f"1{IssueCode.RUN_VERSIONS.number:02d}"
+    yield from (f.places[0] for f in findings.listing() if f.code.endswith(code) and f.places)
+
+
+def _run_in(data: Any, run: SiteRun) -> SiteRun:
+    """Return a run as names and lists state it, with the data of the caller."""
+    if isinstance(data, SiteRun):
+        return replace(run, path=data.path, values=data.values, signals=data.signals)
+    return replace(run, values=np.asarray(data).T)
 
 
 def same_names(names: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
-    """Return the names of the columns of all people, each with the place; empty without any.
+    """Return the names of the columns of all entries, each with its place; empty without any.
 
     Columns are joined by position: ConfigError CAPE-E284 says who first has others.
     """
@@ -199,8 +276,9 @@ _IN_PYTHON: Final = (
     ("; of several sites, for each site's folder by itself", ""),
     (
         "type one of the commands of cape people FOLDER: --layout",
-        "give a list of one file a person, such as {'a': sorted(Path('a').glob('*.csv'))}, or type "
-        "at a command line, once: cape people FOLDER --layout",
+        "name each file sub-LABEL (sub-07_run-1.csv), give a list of one file a person, such as "
+        "{'a': sorted(Path('a').glob('*.csv'))}, or type at a command line, once: cape people "
+        "FOLDER --layout",
     ),
     ("--out ", "out="),
     ("--out", "out="),
@@ -287,7 +365,7 @@ def mask_of(sites: Mapping[str, Any]) -> str:
             listed = read_people(people, config_for(people), Findings("any")).listed
             images += [run.path for person in listed for run in person.runs]
         else:
-            runs = [run for run in people if isinstance(run, SiteRun)]
+            runs = [one.data for one in people if isinstance(one.data, SiteRun)]
             images += [run.path for run in runs if run.values is None]
     return f"MNI152-{bundled_mask(images)}mm" if images else ""
 

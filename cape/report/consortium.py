@@ -409,7 +409,9 @@ def _template_rows(released: Array, reading: TemplateReading) -> Iterator[Templa
 
 
 def components_of(outcome: IcaOutcome) -> Components:
-    rows = maps.describe(outcome.A, outcome.space, shares=outcome.kind != "spatial")
+    rows = maps.describe(
+        outcome.A, outcome.space, outcome.columns, shares=outcome.kind != "spatial"
+    )
     if not confidence.why_not(outcome):
         band, expected = confidence.bands(outcome)
         rows = _with(rows, noise_z=band.tolist(), expected_r=expected.tolist())
@@ -422,7 +424,7 @@ def components_of(outcome: IcaOutcome) -> Components:
 
 
 def _spatial_set(outcome: IcaOutcome, spatial: SpatialSet, model: ModelFigures) -> Components:
-    rows = maps.describe(spatial.A, outcome.space, shares=False)
+    rows = maps.describe(spatial.A, outcome.space, outcome.columns, shares=False)
     rows = _with(rows, name=[f"S{k:02d}" for k in range(1, len(rows) + 1)])
     rows = _claimed(rows, spatial, outcome.space)
     # Maps no sparser and no more symmetric than those of noise get no names.
@@ -550,8 +552,8 @@ def _write_maps(folder: Path, outcome: IcaOutcome, model: ModelFigures) -> None:
         sets["template_without_data"] = z_scores(outcome.template.without_data)
     if outcome.space.of_cifti:
         surfaces.write_spheres(folder, outcome.space)
-    for name, columns in sets.items():
-        maps.write_maps(folder, name, columns, outcome.space, stamp=stamp)
+    for name, values in sets.items():
+        maps.write_maps(folder, name, values, outcome.space, stamp=stamp, columns=outcome.columns)
     if outcome.space.on_grid:
         what = maps.file_of(outcome.status).removesuffix("_maps")
         single = maps.write_single_maps(folder, "", what, z, outcome.space, stamp=stamp)

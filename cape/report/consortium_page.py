@@ -341,7 +341,7 @@ def _where(row: Component, results: MapResults) -> str:
     if results.grid:
         down, across = divmod(row.peak_feature - 1, results.grid[1])
         return f"row {down + 1}, column {across + 1}"
-    return f"column {row.peak_feature}"
+    return row.peak_name or f"column {row.peak_feature}"
 
 
 def _spot(row: Component, results: MapResults, named: Sequence[tuple[str, float]] | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,12 +11,13 @@ import numpy as np
 
 from cape.algorithms.component_order import peaks, variance_explained, z_scores
 from cape.algorithms.estimators import Array
+from cape.delimited import written_cell
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import component_names
 from cape.report import files
 from cape.report.plots import THRESHOLD, colour_limit
-from cape.space.feature_space import coordinates
+from cape.space.feature_space import FEATURE, coordinates
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +31,7 @@ class Component:
     skewness: float
     kurtosis: float  # excess
     peak_feature: int  # from 1: voxel of the mask in C order, parcel, column
+    peak_name: str | None = None  # of a column that the settings name
     peak_x_mm: float | None = None
     peak_y_mm: float | None = None
     peak_z_mm: float | None = None
@@ -76,8 +78,10 @@ def of_few_regions(row: Component, feature_space: str, n_features: int) -> bool:
     return feature_space in _PARCELS and n_features < MIN_REGIONS * (row.kurtosis + 3.0)
 
 
-def describe(released: Array, space: FeatureSpace, *, shares: bool = True) -> tuple[Component, ...]:
-    """Return the figures of the maps A (D, R), which are in final order and sign."""
+def describe(
+    released: Array, space: FeatureSpace, columns: Sequence[str] = (), *, shares: bool = True
+) -> tuple[Component, ...]:
+    """Return the figures of the maps A (D, R), in final order and sign; `columns`: names of D."""
     z = z_scores(released)
     share, at = variance_explained(released), peaks(z)
     skewness, kurtosis = np.mean(z**3, axis=0), np.mean(z**4, axis=0) - 3.0
@@ -89,6 +93,7 @@ def describe(released: Array, space: FeatureSpace, *, shares: bool = True) -> tu
             skewness=float(skewness[k]),
             kurtosis=float(kurtosis[k]),
             peak_feature=int(at[k]) + 1,
+            peak_name=columns[at[k]] if columns else None,
             **{f"peak_{axis}_mm": x for axis, x in zip("xyz", where[at[k]].tolist(), strict=False)},
             peak_z=float(z[at[k], k]),
             size_mm3=None
@@ -143,8 +148,12 @@ def write_maps(
     stamp: str,
     digits: str = ".9g",
     level: int = 9,
+    columns: Sequence[str] = (),
 ) -> None:
-    """Write maps (D, R) as ``name`` with the ending of their feature space (`ENDINGS`)."""
+    """Write maps (D, R) as ``name`` with the ending of their feature space (`ENDINGS`).
+
+    Names of `columns` stand before the rows of a table.
+    """
     if space is not None and space.of_cifti:
         from cape.report.surfaces import cifti_of
 
@@ -157,9 +166,12 @@ def write_maps(
         packed = gzip.compress(image, compresslevel=level, mtime=0)
         (folder / f"{name}.nii.gz").write_bytes(packed)
         return
-    rows = [",".join(format(value, digits) for value in row) for row in maps.tolist()]
-    header = ",".join(component_names(maps.shape[1]))
-    files.write_text(folder / f"{name}.csv", "\n".join([header, *rows]) + "\n")
+    rows = [[format(value, digits) for value in row] for row in maps.tolist()]
+    head = [*([FEATURE] if columns else []), *component_names(maps.shape[1])]
+    if columns:
+        rows = [[written_cell(column), *row] for column, row in zip(columns, rows, strict=True)]
+    text = "".join(",".join(row) + "\n" for row in (head, *rows))
+    files.write_text(folder / f"{name}.csv", text)
 
 
 def volumes_of(z: Array, space: FeatureSpace) -> Array:

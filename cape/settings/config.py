@@ -19,6 +19,7 @@ from cape.settings.option import Value, coerce, did_you_mean, option, out_of_ran
 from cape.settings.words import (
     CIFTI,
     confound_columns,
+    parse_columns,
     parse_entities,
     parse_exclusions,
     parse_shape,
@@ -166,7 +167,7 @@ class Config:
 
     @property
     def declared_columns(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.columns.split(",") if self.columns)
+        return parse_columns(self.columns)
 
     @property
     def declared_features(self) -> int:

@@ -21,6 +21,12 @@ CONFOUND_SETS = {
     "motion6+wm_csf": (*_MOTION, "white_matter", "csf"),
 }
 
+
+def parse_columns(text: str) -> tuple[str, ...]:
+    """Return names that are separated by commas."""
+    return tuple(name.strip() for name in text.split(",") if text)
+
+
 # ``bids_filter=auto`` for CIFTI files
 CIFTI_ENTITIES = {"grayordinates": "space-fsLR_den-91k", "parcels": "space-fsLR"}
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, Data
+from cape.algorithms.estimators import Data
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
@@ -25,8 +25,9 @@ from cape.space.public_basis import public_basis, widest_basis
 if TYPE_CHECKING:
     from cape.counting import CountedPeople
     from cape.data.checks import Subject
+    from cape.data.issues import Findings
     from cape.data.pipeline import SiteData
-    from cape.data.runs import SiteRun
+    from cape.data.runs import Person
     from cape.report.derivatives import RunFacts
     from cape.report.private_folder import PrivateSummary
     from cape.settings.own_words import OwnWords
@@ -152,17 +153,23 @@ class FileSource:
         question, people = self.config.question, accepted.people
         if question is None or question.measure is None or question.of_gift or people is None:
             return accepted
-        from cape.data.groups import of_images
+        from cape.data.groups import of_images, short_session
         from cape.data.issues import Findings, IssueCode
 
-        findings, passed = Findings(self._site), {subject.label for subject in accepted.subjects}
+        findings = Findings(self._site)
         courses, self._reduced = self._reduced, []
         people = of_images(
             people, question, question.measure, accepted.subjects, courses, self.config
         )
-        for label, u in zip(people.labels, people.u, strict=True):
-            if label in passed and np.isnan(u).all():
-                findings.add(IssueCode.OUTCOME_NONE, f"'{label}'")
+        without = {
+            label for label, u in zip(people.labels, people.u, strict=True) if np.isnan(u).all()
+        }
+        for subject in accepted.subjects:
+            if subject.label in without:
+                short = short_session(subject, question, self.config)
+                code = IssueCode.SESSION_SHORT if short else IssueCode.OUTCOME_NONE
+                place = f"'{subject.label}'{short and f': {short}'}"
+                findings.add(code, place, least=self.config.min_timepoints)
         found = (*accepted.findings, *findings.listing())
         return dataclasses.replace(accepted, people=people, findings=found)
 
@@ -337,15 +344,18 @@ class ArraySource:
 
     @classmethod
     def of(
-        cls, site: str, arrays: Sequence[Array | SiteRun], space: FeatureSpace, config: Config
+        cls, people: Sequence[Person], space: FeatureSpace, config: Config, findings: Findings
     ) -> Self:
-        """Check the arrays (D, T_m) or runs of a site as `load_site` does.
+        """Check the people of a site as `load_site` does; `findings`: of their names.
 
         DataError if nobody passes, or more than half fail.
         """
-        from cape.data.pipeline import accepted_site, accepted_subjects, conclude, pass_over_arrays
+        from cape.data.discovery import SiteListing
+        from cape.data.pipeline import SitePass, accepted_site, accepted_subjects, conclude
 
-        found = pass_over_arrays(site, arrays, space, config)
+        site = findings.site
+        listing = SiteListing(site=site, config=config, listed=tuple(people), space=space)
+        found = SitePass(listing, findings)
         for _ in accepted_subjects(found):
             pass
         inspection = conclude(found)

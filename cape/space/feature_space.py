@@ -37,6 +37,9 @@ MAX_OWN_NUMBERS = 64_000_000
 # Maximum of voxels in a grid to unpack; a brain at 1 mm has 7.2 million.
 MAX_LABELS = 2**24
 
+# Column of a table of maps that names its rows, the features
+FEATURE = "feature"
+
 # Fields that follow from labels
 OF_LABELS = ("digest", "n_features", "kind", "affine")
 

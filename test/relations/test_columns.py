@@ -333,11 +333,11 @@ def test_python_and_validate_tell_it_too(tmp_path) -> None:
 
 
 def test_validate_says_before_a_budget_is_chosen_that_counts_stay_here(tmp_path) -> None:
-    """It was READY, and every run was refused."""
+    """It was READY (exit 0), and every run was refused."""
     folder = Tables(2).written(tmp_path / "b")
     given = {k: v for k, v in GIVEN.items() if k not in ("epsilon", "delta")}
     owner = read_settings(None, {**given, "computation": "capecontrast"})
-    for names, code in (((), "CAPE-W168"), (("DX",), "")):
+    for names, code in (((), "CAPE-E168"), (("DX",), "")):
         policy = SitePolicy.of_simulation(public_counts=names, min_group=5)
         checked = check_folder(folder, owner, policy=policy)
         assert "".join(finding.code for finding in checked.findings) == code

@@ -91,7 +91,7 @@ def shown(value: object) -> Scalar:
 
 def _component(row: Component) -> dict[str, Scalar]:
     where = (row.peak_x_mm, row.peak_y_mm, row.peak_z_mm)
-    at = f"feature {row.peak_feature:,}"
+    at = row.peak_name or f"feature {row.peak_feature:,}"
     if None not in where:
         at = ", ".join(f"{x:g}" for x in where) + " mm"
     values: Mapping[str, object] = {name: getattr(row, name, None) for name in COMPONENT}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,14 +12,10 @@ from scipy.ndimage import gaussian_filter
 from cape.computations.capecontrast import CapeContrastConfig
 from cape.data.checks import RunShape
 from cape.data.copies import course_of, note_copies
+from cape.data.discovery import SiteListing
 from cape.data.issues import Findings
-from cape.data.pipeline import (
-    accepted_site,
-    accepted_subjects,
-    conclude,
-    inspect_site,
-    pass_over_arrays,
-)
+from cape.data.pipeline import SitePass, accepted_site, accepted_subjects, conclude, inspect_site
+from cape.data.runs import Person, SiteRun
 from cape.settings.config import Config
 from cape.space.feature_space import FeatureSpace
 
@@ -113,7 +110,12 @@ def test_nobody_is_left_out_of_a_comparison_for_what_another_holds(
     given = {"private": False, "networks": "a, b", "min_timepoints": 10}
     config = CapeContrastConfig.from_input({**given, **(asked if compared else {})})
     one = np.random.default_rng(0).standard_normal((2, 60))
-    found = pass_over_arrays("A", [one, one], FeatureSpace.of_matrix(2), config)
+    listed = tuple(
+        Person(label=name, runs=(SiteRun(path=Path(), name=name, values=one),)) for name in "ab"
+    )
+    space = FeatureSpace.of_matrix(2)
+    listing = SiteListing(site="A", config=config, listed=listed, space=space)
+    found = SitePass(listing, Findings("A"))
     assert len(list(accepted_subjects(found))) == 2
     told = conclude(found)
     assert len(accepted_site(told).subjects) == counted

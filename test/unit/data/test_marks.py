@@ -220,6 +220,8 @@ def test_a_row_that_cannot_be_read_is_told_with_its_line_and_its_person_stays(
     assert [person.label for person in people.listed] == ["sub-02", "sub-03"]
     assert [text[0] for text in texts] == ["W"]
     assert "participants.tsv, line 3" in texts[0]
+    # It was told as another number of cells.
+    assert ("is not UTF-8, perhaps Latin-1" in texts[0]) == (b"\xe9" in row)
 
 
 @pytest.mark.parametrize(

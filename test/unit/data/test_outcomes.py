@@ -18,7 +18,7 @@ from cape.algorithms.person_outcomes import courses, edges, outcomes_of_person
 from cape.data import pipeline
 from cape.data.checks import Subject
 from cape.data.cleaning import UNREAD
-from cape.data.groups import Compared, of_images
+from cape.data.groups import Compared, of_images, short_session
 from cape.data.runs import SiteRun
 from cape.data.subjects import subject_matrix
 from cape.data.templates import with_templates
@@ -138,6 +138,12 @@ def test_sessions_are_compared_within_a_person() -> None:
     change = edges(S[:, 28:68].astype(float)) - edges(first)
     np.testing.assert_allclose(u[0] * UNIT_OF_Z, change, rtol=1e-12)
     assert np.isnan(u[1:]).all()
+    # A run of 92 volumes was told as "constant, or the repetition time".
+    question = parse_question(
+        variables="dx a/b", formula="dx", outcomes="fnc", networks="a, b", change="ses-1, ses-02"
+    )
+    said = [short_session(person, question, CONFIG) for person in people]
+    assert said == ["", "ses-02 has 5", "ses-1 has none"]
 
 
 def test_the_repetition_time_is_known_if_all_runs_have_it() -> None:

@@ -15,10 +15,11 @@ import pytest
 from cape.cli import main
 from cape.data.issues import Findings
 from cape.data.people import read_people
+from cape.data.templates import maps_with_names
 from cape.errors import ConfigError
 from cape.planning.consortium_folder import read_settings
 from cape.planning.first_settings import InitOptions, propose
-from cape.planning.public_maps import of_maps, proposed_question
+from cape.planning.public_maps import of_maps, proposed_question, why_no_pairs
 from cape.settings.measures import outcome_names
 from cape.settings.question import parse_measure
 from support.simulation import simulate
@@ -667,6 +668,66 @@ def test_the_outcomes_of_maps_without_domains_are_some_that_a_run_takes(tmp_path
     assert len(outcome_names(parse_measure(**given))) <= 500
 
 
+def regions(folder: Path, n: int) -> Path:
+    maps = folder / "LabAtlas.nii.gz"
+    labels = np.arange(n + 1, dtype=np.int16)
+    labels[labels > 2] += 5  # numbers need not be places
+    nib.Nifti1Image(labels.reshape(1, 1, -1), np.eye(4)).to_filename(maps)
+    return maps
+
+
+ROWS = [(n + 5 * (n > 2), f"area{n}", f"net {n % 3}") for n in range(1, 41)]
+TABLES = {
+    "index, name and domain": (".tsv", "index\tname\tdomain", "{}\t{}\t{}"),
+    "a column network": (".csv", "roi_id,label,Region,Network,roi", "9,{},{},{},x"),
+    "no index": (".tsv", "name\tdomain", "{1}\t{2}"),
+}
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_the_domains_of_an_atlas_are_those_of_its_table_whatever_its_form(form, tmp_path):
+    """Domains were dropped, loadings proposed, and a table without numbers gave 'region 1'."""
+    end, head, row = TABLES[form]
+    maps = regions(tmp_path, 40)
+    text = "\n".join([head, *(row.format(*each) for each in ROWS)])
+    (tmp_path / f"LabAtlas{end}").write_text(text + "\n")
+    # Beside it the names alone, as many programs write them
+    names = "\n".join(f"{n} other_{name}" for n, name, _ in ROWS)
+    (tmp_path / "LabAtlas.txt").write_text(names)
+    asked = proposed_question(maps)
+    assert asked["outcomes"] == "domains"
+    assert asked["networks"] == ", ".join(f"{name} ({net})" for _, name, net in ROWS)
+    assert why_no_pairs(maps, asked) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name\tdomain\na\tx\n", r"LabAtlas.tsv .*no column index, and 1 rows for 40 labels"),
+        ("what\tdomain\na\tx\n", r"LabAtlas.tsv cannot be read: no numbers or no names"),
+        ("index\tname\tdomain\n1\ta\t\n2\tb\tx\n", "a has no domain, others have"),
+        ("index\tname\tdomain\n1\ta\tx (y)\n2\tb\tx\n", "comma, quote or parenthesis"),
+    ],
+)
+def test_a_table_of_an_atlas_that_is_not_used_is_named_with_the_reason(text, words, tmp_path):
+    maps = regions(tmp_path, 40)
+    (tmp_path / "LabAtlas.tsv").write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        proposed_question(maps)
+    maps_with_names(maps)  # the end of a run, which nothing of this stops
+
+
+def test_connectivity_that_is_not_asked_says_why_and_what_to_add(tmp_path):
+    maps = regions(tmp_path, 40)
+    (tmp_path / "LabAtlas.tsv").write_text(
+        "index\tname\n" + "".join(f"{n}\t{name}\n" for n, name, _ in ROWS)
+    )
+    asked = proposed_question(maps)
+    said = why_no_pairs(maps, asked)
+    assert said.startswith("connectivity is not asked: 40 maps have 780 pairs, allowed 500; ")
+    assert "a column domain in LabAtlas.tsv" in said
+
+
 def test_settings_that_name_other_maps_are_told_so(tmp_path):
     """Maps of 240 names, then a smaller atlas: "leave out the least important" helped nobody."""
     np.savetxt(tmp_path / "maps.csv", np.eye(5)[:, :3], delimiter=",")
@@ -675,3 +736,6 @@ def test_settings_that_name_other_maps_are_told_so(tmp_path):
     with pytest.raises(ConfigError, match=r"names 240 maps.*maps\.csv has 3.*cape init"):
         of_maps(tmp_path / "maps.csv", chosen)
     assert of_maps(tmp_path / "maps.csv", {**chosen, "networks": "a, b, c"}) == {}
+    # --set networks= was "names 1 maps".
+    again = of_maps(tmp_path / "maps.csv", {**chosen, "networks": " "})
+    assert again == {"networks": "C01, C02, C03"}

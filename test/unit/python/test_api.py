@@ -15,6 +15,8 @@ import pytest
 import cape
 from cape.computations.capedjica import CapeDjicaConfig
 from cape.data.cleaning import stop_band_cosines
+from cape.data.issues import Findings
+from cape.data.runs import Person, SiteRun
 from cape.errors import CapeWarning, ConfigError, DataError
 from cape.site.site_data import ArraySource
 
@@ -186,21 +188,25 @@ def test_one_person_given_twice_counts_once() -> None:
 
 def test_arrays_are_filtered_and_cut_as_files_are() -> None:
     """Settings of the preprocessing beyond detrending once did nothing to arrays."""
-    arrays = [X.T for X in sites()["a"]]
+    people = [
+        Person(label=f"sub-{m}", runs=(SiteRun(path=Path(), name=f"{m}", values=X.T),))
+        for m, X in enumerate(sites()["a"])
+    ]
     config = CapeDjicaConfig.from_input(
         {**SMALL, "private": False, "drop_first_volumes": 4, "max_timepoints": 31,
          "tr": 2.0, "high_pass": 0.02, "feature_space": "matrix"}
     )  # fmt: skip
-    source = ArraySource.of("a", arrays, cape.FeatureSpace.of_matrix(12), config)
+    source = ArraySource.of(people, cape.FeatureSpace.of_matrix(12), config, Findings("a"))
     assert "past max_timepoints are not used" in source.notice
     shapes = {Y.shape for _, Y in source.reduced(12)}
     assert shapes == {(12, 31)}
     slow = stop_band_cosines(36, 2.0, high_pass=0.02, low_pass=0.0)
     whole = replace(config, max_timepoints=0)
-    (_, Y), *_ = ArraySource.of("a", arrays, source.space, whole).reduced(12)
+    (_, Y), *_ = ArraySource.of(people, source.space, whole, Findings("a")).reduced(12)
     assert np.allclose(Y @ slow, 0.0, atol=1e-4)
+    asked = replace(whole, confounds="motion6")
     with pytest.raises(DataError, match="onfound") as found:
-        ArraySource.of("a", arrays, source.space, replace(whole, confounds="motion6"))
+        ArraySource.of(people, source.space, asked, Findings("a"))
     assert "no confound table" in found.value.detail
 
 

@@ -216,6 +216,13 @@ def test_rows_that_are_there_twice_are_told_unless_people_have_names(tmp_path: P
         write_table(tmp_path / "south", {"participant_id": list("abcd"), **table}, count(1))
 
 
+def test_the_column_of_names_has_no_case_in_a_frame_as_in_a_table(tmp_path: Path) -> None:
+    """`Participant_ID` was "not the first column": another one had been put before it."""
+    write_table(tmp_path / "a", {"dx": ["SZ", "control"], "Participant_ID": ["x", "y"]}, count(1))
+    lines = (tmp_path / "a" / "participants.tsv").read_text().splitlines()
+    assert lines == ["participant_id\tdx", "x\tSZ", "y\tcontrol"]
+
+
 def test_another_table_or_matrix_is_refused_with_those_there_are() -> None:
     found = ask(study(3, 600, 0.0), epsilon=8.0)
     with pytest.raises(CapeError, match="allowed effects, omnibus"):
