@@ -101,7 +101,7 @@ def test_a_run_that_spent_its_plan_need_not_be_closed_and_people_are_told_once(
     entry = {"phase": "pca", "round": 2, "field": "total", "mu2": "3/4"}
     assert file.charge(BEN, entry, cost(1)).word == "in"
     _, text = said(capsys)
-    assert text.count("holds nothing more: it need not be closed") == 1
+    assert text.count("holds nothing more: to close it frees nothing") == 1
     assert "holds mu 0 more" not in text
     assert f"ledger close {BEN[:8]}" not in text
     assert f"ledger close {NOBODY[:8]}" in text
