@@ -22,13 +22,13 @@ from cape.simulation.run_loop import RunSetup
 from cape.site.files import write_atomically
 
 BEGUN, STATE = "begun.json", "state.json"
-# Of a state whose run has only to be put in place: the notices of its sites
-ENDED = "ended"
+# Key of a state whose results have only to be put in place; the notices of sites are its value
+IN_PLACE = "told"
 # Differences that a refusal names
 MOST_NAMED = 4
 
 
-def begin(work: Path, setup: RunSetup, sites: Mapping[str, Path]) -> None:
+def note_begin(work: Path, setup: RunSetup, sites: Mapping[str, Path]) -> None:
     write_atomically(work / BEGUN, wire.dumps(_begun(setup, sites)))
 
 

@@ -42,7 +42,7 @@ from cape.report.network_maps import Brought
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, RESERVED, Config, settings_of_few
 from cape.settings.own_words import POLICY_FILE
-from cape.simulation.going_on import ENDED, begin, goes_on, read_state, write_state
+from cape.simulation.going_on import IN_PLACE, goes_on, note_begin, read_state, write_state
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup, was_stopped
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way, notices
 from cape.site.files import folder_lock, why_and_where
@@ -157,9 +157,9 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
         if state is None:
             _leave_run(work, sites)
             empty(work)
-            begin(work, setup, sites)
+            note_begin(work, setup, sites)
         try:
-            told = None if state is None else state.get(ENDED)
+            told = None if state is None else state.get(IN_PLACE)
             if told is None:
                 play = Play(setup=setup, sites=sites, work=work, options=options, state=state)
                 way.play(play)
@@ -168,7 +168,7 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
                 for site in list(sites)[: None if options.all_pages else 1]:
                     draw_site(work / site / "output")
                 # From here on files are moved: nothing can be played again.
-                write_state(work, {ENDED: told})
+                write_state(work, {IN_PLACE: told})
             setup = dataclasses.replace(setup, notices={s: tuple(told[s]) for s in told})
             _collect(work, out, list(sites))
             setup.write(out)

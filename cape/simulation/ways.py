@@ -148,11 +148,10 @@ def _run_to_end(transport: Transport, play: Play) -> None:
     if play.state is not None:
         last = transport.go_on(play.state)
         at = f"exchange {last.exchange} of {last.exchanges}"
-        if last.rounds > 1:
-            at = f"round {last.round} of {last.rounds}"
         text = f"goes on at {at}, where it was stopped; nothing is charged again"
         warnings.warn(text, CapeWarning, stacklevel=4)
-    keep = partial(write_state, play.work)
+    # Elsewhere a container or an engine has homes of sites that end with it.
+    keep = partial(write_state, play.work) if play.setup.through in WAYS else None
     run_to_end(transport, _telling(play), epsilon=epsilon, last=last, keep=keep)
 
 

@@ -80,7 +80,7 @@ def test_a_run_that_was_stopped_goes_on(data, undisturbed, tmp_path, through) ->
     kept = tmp_path / "out" / ".work" / "state.json"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600  # it has keys of the run
     played = []
-    with pytest.warns(CapeWarning, match="goes on at round 1 of 2, where it was stopped"):
+    with pytest.warns(CapeWarning, match="goes on at exchange 6 of 8, where it was stopped"):
         folder = simulate(data, **given, replace=False, on_progress=played.append)
     assert played[0].exchange == 6
     assert maps(folder) == undisturbed
