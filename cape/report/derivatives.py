@@ -58,7 +58,7 @@ def begin_dataset(folder: Path) -> None:
     }
     # First of all files and as a whole: by it a folder is known whose writer was killed.
     partial = folder / f"{DESCRIPTION}.partial"
-    files.write_json(partial, about)
+    files.write_json(partial, {**about, "GeneratedBy": [maker]})
     partial.replace(folder / DESCRIPTION)
     files.write_json(folder / f"{COURSES}.json", COURSE_COLUMNS)
     # Names that BIDS validators do not know: tables of all people, the page, derivatives

@@ -42,11 +42,11 @@ from cape.report.network_maps import Brought
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, RESERVED, Config, settings_of_few
 from cape.settings.own_words import POLICY_FILE
-from cape.simulation.going_on import IN_PLACE, goes_on, note_begin, read_state, write_state
+from cape.simulation.going_on import goes_on, note_begin, read_state, write_state
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup, was_stopped
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way, notices
 from cape.site.files import folder_lock, why_and_where
-from cape.site.places import SitePlaces
+from cape.site.places import IN_PLACE, WORK, SitePlaces
 from cape.site.policy import NO_LEDGER, SitePolicy, load_policy
 from cape.space.feature_space import FeatureSpace
 
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 
 # Settings that count the sites of a consortium, or name them
 OF_OTHERS = ("n_sites", "site_names", "min_sites", "min_survivors", "assumed_colluders")
-# Where a run works in its folder of results until it has ended
-WORK = ".work"
 # TOML, the format of a site's policy file, has no larger integers.
 MAX_SEED = 2**63 - 1
 

@@ -37,6 +37,7 @@ from cape.report.private_folder import PEOPLE_TABLE, PRIVATE, SITE_JSON, SUBJECT
 from cape.site.files import folder_lock, is_locked, write_atomically
 from cape.site.ledger_file import LEDGER_NAME, ListedPerson, key_of, read_ledger
 from cape.site.ledger_texts import SHOWN_DIGITS, command
+from cape.site.places import BEGUN, IN_PLACE, SETUP_FILE, STATE, WORK
 from cape.site.policy import NO_LEDGER
 from cape.site.store import FileStore, JoinRecord
 
@@ -46,11 +47,8 @@ _ARRAYS: Final = "cape-*.arrays*"
 _JOURNAL: Final = ".cape"
 _OF_RUN: Final = "cape-site.json"
 _HOME: Final = ".cape-site"
-# Of simulations: the setup of a finished one, and where one works until it has ended
-_SETUP: Final = "run.json"
-_WORK: Final = ".work"
-_BEGUN, _STATE, _ENDED = "begun.json", "state.json", '{"ended":'
-_IN_WORK: Final = (f"{_BEGUN}*", f"{_STATE}*", "replaced", "*/output", "*/cache", "*/*.toml")
+# What a simulation's working folder is known by, also one that is half deleted
+_IN_WORK: Final = (f"{BEGUN}*", f"{STATE}*", "replaced", "*/output", "*/cache", "*/*.toml")
 BUSY: Final = "a run computes here now; type this again later"
 UNKNOWN: Final = (
     "no ledger here knows its run, which may go on: name the ledger with --file; without one, "
@@ -182,7 +180,9 @@ def _is_told(
 ) -> bool:
     """Tell whether files of runs that are not whole name the person."""
     names = (path for at in private for path in at.glob("sub-*"))
-    texts = (at / name for at in below for name in (_BEGUN, "given.json"))
+    texts = (
+        path for at in below for mark in (f"{BEGUN}*", "given.json*") for path in at.glob(mark)
+    )
     notes = (read_note(path) for at in below for path in at.glob(_ARRAYS))
     stacks = (stack for note in notes if isinstance(note, list) for stack in note)
     return (
@@ -299,11 +299,11 @@ def _of_notes(folder: Path, named: re.Pattern[str]) -> Iterator[Removal]:
         if len(kept) < len(lines):
             text = "".join(kept).encode()
             yield _rewriting(path, text, len(lines) - len(kept))
-    for path in (folder / f"{name}.partial" for name in (*_NOTES, _SETUP)):
+    for path in (folder / f"{name}.partial" for name in (*_NOTES, SETUP_FILE)):
         if path.is_file() and named.search(_text(path)):
             what = "what a killed process left half written"
             yield Removal(path=path, what=what, remove=functools.partial(path.unlink, True))
-    path = folder / _SETUP
+    path = folder / SETUP_FILE
     setup = files.read_json(path) if path.is_file() else {}
     if isinstance(notices := setup.get("notices"), dict):
         told = {s: [text for text in notices[s] if not named.search(text)] for s in notices}
@@ -368,7 +368,7 @@ def _why_it_stays(journal: _Journal, runs: _Runs) -> str:
     for run, path in listed:
         if may_return(run):
             do = command("close", run.shown[:SHOWN_DIGITS], path)
-            return f"its run may go on, with this person: {do}, then type this again"
+            return f"its run may go on, with this person; close it, then type this again: {do}"
     # A damaged record ends its run as well.
     if listed or journal.record is None or journal.record.policy_at_join.ledger_file == NO_LEDGER:
         return ""
@@ -394,12 +394,16 @@ def _of_works(
     """Return the working folders of simulations that were stopped."""
     removals, stays = [], []
     for at in below:
-        if at.name != _WORK or not any(found for mark in _IN_WORK for found in at.glob(mark)):
+        if at.name != WORK or not any(found for mark in _IN_WORK for found in at.glob(mark)):
             continue
         inside = [each for each in journals if each.path.is_relative_to(at)]
         if is_locked(at):
             stays.append(Stays(path=at, why=BUSY))
-        elif (at / _STATE).is_file() and _text(at / _STATE).startswith(_ENDED):
+        elif (
+            not (at.parent / "consortium").exists()
+            and (at / STATE).is_file()
+            and _text(at / STATE).startswith(f'{{"{IN_PLACE}":')
+        ):
             stays.append(Stays(path=at, why=TO_END))
         elif not any(_why_it_stays(each, runs) for each in inside):
             what = "all of a simulation that was stopped, and then begins anew"

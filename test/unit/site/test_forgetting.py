@@ -159,7 +159,7 @@ def test_a_run_that_may_go_on_keeps_its_journal_until_it_is_closed(site) -> None
     assert not (site / "finished/.cape").exists()
     assert (site / "held/.cape").is_dir()
     (stays,) = traces.stays
-    assert "cape ledger close 1e1e1e1e --why TEXT" in stays.why
+    assert "cape ledger close 1e1e1e1e --why TEXT --file" in stays.why
     assert not list(site.rglob("*.arrays"))
     home = site / "results/.cape-site"
     closed = LifetimeLedgerFile(path=home / "ledger.jsonl", site="local0")
