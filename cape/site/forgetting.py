@@ -180,9 +180,8 @@ def _is_told(
 ) -> bool:
     """Tell whether files of runs that are not whole name the person."""
     names = (path for at in private for path in at.glob("sub-*"))
-    texts = (
-        path for at in below for mark in (f"{BEGUN}*", "given.json*") for path in at.glob(mark)
-    )
+    marks = (f"{BEGUN}*", "given.json*")
+    texts = (path for at in below for mark in marks for path in at.glob(mark))
     notes = (read_note(path) for at in below for path in at.glob(_ARRAYS))
     stacks = (stack for note in notes if isinstance(note, list) for stack in note)
     return (
@@ -399,16 +398,17 @@ def _of_works(
         inside = [each for each in journals if each.path.is_relative_to(at)]
         if is_locked(at):
             stays.append(Stays(path=at, why=BUSY))
-        elif (
-            not (at.parent / "consortium").exists()
-            and (at / STATE).is_file()
-            and _text(at / STATE).startswith(f'{{"{IN_PLACE}":')
-        ):
+        elif _is_ended(at) and not (at.parent / "consortium").exists():
             stays.append(Stays(path=at, why=TO_END))
         elif not any(_why_it_stays(each, runs) for each in inside):
             what = "all of a simulation that was stopped, and then begins anew"
             removals.append(_of_all(at, what, functools.partial(_clear_work, at)))
     return removals, stays
+
+
+def _is_ended(work: Path) -> bool:
+    state = work / STATE
+    return state.is_file() and _text(state).startswith(f'{{"{IN_PLACE}":')
 
 
 def _of_arrays(below: Sequence[Path]) -> Iterator[Removal]:
