@@ -7,6 +7,7 @@ a row of theirs, and nobody else may read a file below `private`.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -20,12 +21,12 @@ from typing import Any
 import pytest
 
 from cape.cli import main
+from cape.report import plots
 from cape.site import forgetting
+from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy
 from support import consortium
 from support.simulation import simulate
-
-pytestmark = pytest.mark.usefixtures("no_pages")
 
 PERSON = "zebra7"
 CHANGES = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
@@ -110,8 +111,16 @@ def asked(text: str) -> list[list[str]]:
     return [shlex.split(line) for line in re.findall(r"cape (ledger close .+? --file \S+)", text)]
 
 
-@pytest.mark.parametrize("ledger", ["none", "ledger.jsonl"])
-@pytest.mark.parametrize("through", ["memory", "wire"])
+@pytest.mark.usefixtures("no_pages")
+@pytest.mark.parametrize(
+    ("through", "ledger"),
+    [
+        ("memory", "ledger.jsonl"),
+        ("wire", "none"),
+        pytest.param("memory", "none", marks=pytest.mark.slow),
+        pytest.param("wire", "ledger.jsonl", marks=pytest.mark.slow),
+    ],
+)
 def test_wherever_a_run_was_killed_a_person_who_is_forgotten_is_nowhere(
     data, tmp_path, monkeypatch, capsys, through, ledger
 ) -> None:
@@ -153,3 +162,69 @@ def test_wherever_a_run_was_killed_a_person_who_is_forgotten_is_nowhere(
         assert open_to_others(home) == [], moment
         shutil.rmtree(home)
     assert ways == {"in place", *(["close"] if ledger != "none" else [])}
+
+
+def test_whatever_writes_below_private_leaves_it_to_its_user_alone(
+    data, tmp_path, monkeypatch, capsys
+) -> None:
+    """After ``cape forget`` tables and page of all others could be read by everybody here, and a
+    copy by ``cape report --out`` was open from the start."""
+    monkeypatch.setenv("CAPE_CACHE", "none")
+    monkeypatch.setattr(plots, "has_matplotlib", lambda: False)
+    before = os.umask(0o022)
+    try:
+        settings = consortium.settings_of("capedjica", n_rounds=1, n_looks=1)
+        policy = SitePolicy.of_simulation(private_results=True)
+        out, copy, of_site = tmp_path / "out", tmp_path / "copy", tmp_path / "site"
+        simulate(data, out=out, settings=settings, policy=policy, all_pages=False)
+        for words in (
+            ["report", str(out)],
+            ["report", str(out), "--out", str(copy)],
+            ["report", str(out / "local1" / "private"), "--out", str(of_site)],
+            ["forget", f"sub-{PERSON}", str(out), str(copy), "--yes"],
+        ):
+            assert main(words) == 0, words
+            capsys.readouterr()
+            assert {name: open_to_others(tmp_path / name) for name in ("out", "copy")} == {
+                "out": [], "copy": [],
+            }, words  # fmt: skip
+        assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in of_site.rglob("*")} == {0}
+        assert named(out) | named(copy) == set()
+        assert (out / "local1" / "private" / "index.html").is_file()
+    finally:
+        os.umask(before)
+
+
+def test_a_journal_is_kept_as_its_own_ledger_says_whether_that_is_named_or_not(
+    data, tmp_path, monkeypatch, capsys
+) -> None:
+    """Without --file the journal of a run that may go on went, below "NOBODY of this name"; and
+    what the ledger called b65713b2 was called 19d4bd1b to be closed."""
+    monkeypatch.setenv("CAPE_CACHE", "none")
+    ledger, out = tmp_path / "ledger.jsonl", tmp_path / "out"
+    policy = SitePolicy.of_simulation(ledger_file=str(ledger))
+    settings = consortium.settings_of("capedjica", n_rounds=1, n_looks=1)
+
+    def stop(line) -> None:
+        if line.exchange == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), consortium.without_pages():
+        simulate(data, out=out, settings=settings, policy=policy, replace=False, on_progress=stop)
+    words = ["forget", f"sub-{PERSON}", str(out)]
+    told = []
+    for more in (["--yes"], ["--yes", "--file", str(ledger)]):
+        assert main([*words, *more]) == 0
+        told.append(" ".join(capsys.readouterr().out.split()))
+    assert told[0].partition("Stays:")[2] == told[1].partition("Stays:")[2]
+    assert (out / ".work" / "state.json").is_file()
+    (step, *_) = asked(told[0])
+    assert main(["ledger", "--file", str(ledger)]) == 0
+    assert f"{step[2]}  nobody named" in capsys.readouterr().out
+    assert main(step) == 0
+    assert {run.state for run in read_ledger(ledger).runs} == {"closed"}  # at all sites
+    capsys.readouterr()
+    assert main([*words, "--yes"]) == 0
+    assert "all of a simulation that was stopped" in capsys.readouterr().out
+    assert named(out) == set()
+    assert main([*words, "--yes"]) == 5
