@@ -111,6 +111,8 @@ def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) 
     n = len(traces.removals)
     if without:
         yield f"NOBODY of this name ({traces.label}) in {', '.join(without)}"
+        if n:
+            yield "What runs hold of all people goes all the same:"
     yield f"{'Deleted' if yes else 'To delete'} ({traces.label}): {n} place{'s' * (n != 1)}"
     yield from (f"  {each.path}: {each.what}" for each in traces.removals)
     if traces.alike:
@@ -128,7 +130,7 @@ def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) 
 
 def _ledger_lines(charged: Charged) -> Iterator[str]:
     from cape.privacy.accounting import display_epsilon
-    from cape.site.ledger_texts import SHOWN_DIGITS, mu_text
+    from cape.site.ledger_texts import SHOWN_DIGITS, command, mu_text
 
     spent = f"{charged.path}: {charged.runs} runs, none of this person by name"
     if charged.lacks:  # names cannot be compared: never say that nobody is there
@@ -138,6 +140,6 @@ def _ledger_lines(charged: Charged) -> Iterator[str]:
         spent = f"{charged.path}: spent in {charged.listed} of {charged.runs} runs: "
         spent += f"{mu_text(charged.cost)}, epsilon {epsilon} at delta {charged.delta:g}"
     yield f"{spent}; it stays spent, and holds no name"
-    for run in charged.open_runs:
+    for run in dict.fromkeys(charged.open_runs):
         short = run[:SHOWN_DIGITS]
-        yield f"  run {short} may go on with this person: cape ledger close {short} --why TEXT"
+        yield f"  run {short} may go on with this person: {command('close', short, charged.path)}"

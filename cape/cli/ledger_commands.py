@@ -120,6 +120,7 @@ def close_command(
     as_json: AsJson = False,
 ) -> None:
     """End a run that will not continue, and free what it holds."""
+    from cape.privacy.holds import FINAL
     from cape.site.ledger_texts import SHOWN_DIGITS, mu_text, owner_text
 
     opened = _opened(ledger_file, policy)
@@ -131,14 +132,16 @@ def close_command(
     ]
     if not matches:
         raise typer.BadParameter(f"no run begins with '{run}'; cape ledger lists them")
-    if len(matches) > 1:
+    if len({one.shown for one in matches}) > 1:
         listed = ", ".join(f"{one.run[:SHOWN_DIGITS]} ({one.state})" for one in matches)
         raise typer.BadParameter(f"'{run}' names {len(matches)} runs: {listed}; give more digits")
-    spending = matches[0]
+    # All sites of a simulation, and a run that was joined again, are one run.
+    spending = max(matches, key=lambda one: (one.state not in FINAL, one.cost.mu() or 0.0))
     freed = spending.held - spending.cost
     fields = {"run": spending.shown, "charged_mu": spending.cost.mu(), "freed_mu": freed.mu()}
     short = spending.shown[:SHOWN_DIGITS]
-    if opened.file.end(spending.run, "closed", by=_who(), text=why):
+    closed = [opened.file.end(one.run, "closed", by=_who(), text=why) for one in matches]
+    if any(closed):
         line = (
             f"Closed: run {short} of {owner_text(spending.owner)}. It keeps what it charged "
             f"({mu_text(spending.cost)}) and frees what it held ({mu_text(freed)}). "
@@ -292,6 +295,7 @@ def _lines(
 ) -> Iterator[str]:
     """Yield the report as lines of text."""
     from cape.privacy.accounting import display_epsilon
+    from cape.site.ledger_file import key_of
     from cape.site.ledger_texts import (
         SHOWN_DIGITS,
         access_text,
@@ -308,6 +312,8 @@ def _lines(
     for pair in opened.policy.max_total:
         yield "Limit of all runs on the same people:"
         yield f"  {promise_text(pair)}"
+    if any(run.key for run in opened.spending.runs) and not key_of(path):
+        yield f"THE KEY {path.name}.key IS GONE OR DAMAGED: no run begins (CAPE-E262); put it back"
     yield f"{len(runs)} run{'s' * (len(runs) != 1)} in {path}"
     people: dict[tuple[str, ...], list[str]] = {}
     for run, fields in zip(opened.spending.runs, runs, strict=True):
@@ -329,7 +335,7 @@ def _lines(
         people.setdefault(tuple(_of_people(fields)), []).append(short)
         # A sum that was rounded up may leave less than can be seen.
         if run.state == "held" and fields["held_mu"] is not None and fields["held_mu"] < 1e-6:
-            yield "  holds nothing more: it need not be closed"
+            yield "  holds nothing more: to close it frees nothing"
         elif run.state == "held":
             yield f"  holds {mu_text(run.held - run.cost)} more; does it not go on?  Type:"
             yield f"  {command('close', short, path)}"

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from cape.frozen import dataclass
 from cape.privacy.cost import FREE, INFINITE, Cost
-from cape.privacy.spending import Charge, RunSpending, Spending, largest_sum
+from cape.privacy.spending import BY_HAND, Charge, RunSpending, Spending, largest_sum
 
 # A run in such a state never charges again.
 FINAL: Final = ("finished", "closed")
@@ -178,6 +178,11 @@ def may_end(run: RunSpending | None, why: Ending) -> bool:
     if run is None or run.state in FINAL:
         return False
     return run.state == "held" or why == "closed" or (why == "finished" and run.state != "asked")
+
+
+def may_return(run: RunSpending) -> bool:
+    """Tell whether a run may ask for its people again: no error of its own ended it for good."""
+    return run.state not in FINAL and (run.state != "failed" or run.why == BY_HAND)
 
 
 def _by_loss(runs: Sequence[RunSpending], clock: Clock) -> list[RunSpending]:

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
+from cape.errors import CapeError
 from cape.frozen import dataclass
 from cape.report import files
 from cape.settings.config import VERSION
@@ -21,6 +22,8 @@ FOLDER: Final = "func"
 # Suffixes of time courses and maps, after the name of the person or run
 COURSES: Final = "desc-cape_timeseries"
 MAPS: Final = "desc-cape_stat-z_statmap"
+DESCRIPTION: Final = "dataset_description.json"
+DATASET_NAME: Final = "Time courses and maps of the people of one site"
 COURSE_COLUMNS: Final = {
     "volume": {"Description": "Number of the volume in the file it was read from, from 0"},
     "time": {"Description": "Volume times repetition time", "Units": "s"},
@@ -48,16 +51,28 @@ def begin_dataset(folder: Path) -> None:
         shutil.rmtree(old)
     maker = {"Name": "coinstac-cape", "Version": VERSION}
     about = {
-        "Name": "Time courses and maps of the people of one site",
+        "Name": DATASET_NAME,
         "BIDSVersion": BIDS,
         "DatasetType": "derivative",
         "GeneratedBy": [maker],
     }
-    files.write_json(folder / "dataset_description.json", about)
+    # First of all files and as a whole: by it a folder is known whose writer was killed.
+    partial = folder / f"{DESCRIPTION}.partial"
+    files.write_json(partial, {**about, "GeneratedBy": [maker]})
+    partial.replace(folder / DESCRIPTION)
     files.write_json(folder / f"{COURSES}.json", COURSE_COLUMNS)
     # Names that BIDS validators do not know: tables of all people, the page, derivatives
     ignored = "/*.tsv /*.jsonl /*.md /*.html /[ls]*.json *_timeseries.* *_statmap.*"
     files.write_text(folder / ".bidsignore", "".join(f"{name}\n" for name in ignored.split()))
+
+
+def is_dataset(folder: Path) -> bool:
+    """Tell whether `begin_dataset` has described this folder."""
+    path = folder / DESCRIPTION
+    try:
+        return files.read_json(path).get("Name") == DATASET_NAME
+    except (OSError, ValueError, TypeError, CapeError):
+        return False
 
 
 def stem_of(label: str, taken: Collection[str]) -> str:

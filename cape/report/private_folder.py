@@ -35,6 +35,9 @@ LOADINGS = "loadings.tsv"
 SECOND_LEVEL = "second_level.tsv"
 # Dynamic range of every spectrum, and low over high frequencies
 SPECTRA_SUMMARY = "spectra_summary.tsv"
+PRIVATE = "private"
+# Written last: a folder without it is of a run that was killed while it wrote
+SITE_JSON = "site.json"
 PEOPLE_TABLE = "people.tsv"
 SUBJECT_TABLE = "subjects.tsv"
 # Statuses of runs whose maps have names on the consortium's page
@@ -131,8 +134,11 @@ class SiteFacts:
 
 
 def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary) -> Path:
-    private = folder / "private"
+    private = folder / PRIVATE
+    # Nobody else may enter while files have the mode of the process.
     private.mkdir(parents=True, exist_ok=True)
+    private.chmod(0o700)
+    (private / SITE_JSON).unlink(missing_ok=True)
     derivatives.begin_dataset(private)
     people = _write_subjects(private, site, summary)
     _write_subject_table(private / SUBJECT_TABLE, site, summary, people)
@@ -149,10 +155,16 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
     ledger = {"head": site.ledger.head, "entries": list(site.ledger.entries())}
     files.write_json(private / "ledger.json", {"site": site.site, **ledger})
     facts = _facts(site, summary)
-    files.write_json(private / "site.json", facts)
     if facts.data:
         files.write_markdown(private / "methods.md", text_of("site_methods.md.j2", about=facts))
+    files.write_json(private / SITE_JSON, facts)
     return private
+
+
+def keep_private(private: Path) -> None:
+    """Make a private folder, with all in it, its user's alone."""
+    for path in (private, *private.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def append_sent(private: Path, reply: Mapping[str, object]) -> None:
@@ -362,7 +374,7 @@ class PrivateFolder:
         sent = (path / "sent.jsonl").read_text(encoding="utf-8").splitlines()
         return cls(
             path=path,
-            about=files.read_record(path / "site.json", SiteFacts),
+            about=files.read_record(path / SITE_JSON, SiteFacts),
             subjects=files.read_table(path / SUBJECT_TABLE),
             checks=files.read_rows(path / "checks.tsv", Check),
             sent=[parse_json(text) for text in sent],

@@ -21,11 +21,9 @@ from cape.settings.config import VERSION
 from cape.settings.documents import parse_json
 from cape.simulation.run_loop import RunSetup
 from cape.site.files import write_atomically
+from cape.site.places import BEGUN, STATE
 from cape.site.policy import NO_LEDGER
 
-BEGUN, STATE = "begun.json", "state.json"
-# Key of a state whose results have only to be put in place; the notices of sites are its value
-IN_PLACE = "told"
 # Differences that a refusal names
 MOST_NAMED = 4
 

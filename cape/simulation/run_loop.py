@@ -18,11 +18,10 @@ from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.simulation.transports import Transport
 from cape.site.files import write_atomically
+from cape.site.places import SETUP_FILE
 from cape.site.policy import SitePolicy
 
-# File in the folder of a finished run, with the setup that `cape rerun` repeats
-SETUP_FILE = "run.json"
-# Maximum bytes of that file
+# Maximum bytes of a setup file
 MAX_SETUP = 2**20
 # Far more than any settings ask for
 MAX_EXCHANGES = 10_000

@@ -7,9 +7,12 @@ import dataclasses
 import secrets
 import shlex
 import shutil
+import signal
+import threading
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,11 +42,11 @@ from cape.report.network_maps import Brought
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, RESERVED, Config, settings_of_few
 from cape.settings.own_words import POLICY_FILE
-from cape.simulation.going_on import IN_PLACE, goes_on, note_begin, read_state, write_state
+from cape.simulation.going_on import goes_on, note_begin, read_state, write_state
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup, was_stopped
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way, notices
 from cape.site.files import folder_lock, why_and_where
-from cape.site.places import SitePlaces
+from cape.site.places import IN_PLACE, WORK, SitePlaces
 from cape.site.policy import NO_LEDGER, SitePolicy, load_policy
 from cape.space.feature_space import FeatureSpace
 
@@ -52,8 +55,6 @@ if TYPE_CHECKING:
 
 # Settings that count the sites of a consortium, or name them
 OF_OTHERS = ("n_sites", "site_names", "min_sites", "min_survivors", "assumed_colluders")
-# Where a run works in its folder of results until it has ended
-WORK = ".work"
 # TOML, the format of a site's policy file, has no larger integers.
 MAX_SEED = 2**63 - 1
 
@@ -148,7 +149,7 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
     except OSError as err:
         problem, do = "the folder cannot be made", "choose another --out."
         raise ConfigError("E016", problem=problem, do=do, detail=why_and_where(err)) from err
-    with folder_lock(work, "this results folder", patience=0.0):
+    with _stopped_by_sigterm(), folder_lock(work, "this results folder", patience=0.0):
         # Under the lock: what lies here is of a simulation that was stopped or killed.
         state = None if options.replace else read_state(work, setup, sites)
         if state is None:
@@ -180,6 +181,24 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
             raise
         shutil.rmtree(work, ignore_errors=True)
     return out / "consortium"
+
+
+@contextlib.contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM, of a cluster or of ``timeout``, end a run as Ctrl-C does."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)  # as shells report it
+
+    # Only the main thread may set handlers.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _leave_run(work: Path, sites: Mapping[str, Path]) -> None:
@@ -439,19 +458,24 @@ def _collect(work: Path, out: Path, sites: Sequence[str]) -> None:
     # At the end, so that an error leaves an earlier result intact; the common results last, because
     # a folder that has them holds a finished run.
     for site in sites:
-        _replace(work / site / "output", out / site)
-    _replace(work / "remote" / "transfer", out / "consortium")
+        _replace(work, work / site / "output", out / site)
+    _replace(work, work / "remote" / "transfer", out / "consortium")
     for path in out.glob("*/site-error.txt"):  # of an earlier stop or run
         path.unlink()
         with contextlib.suppress(OSError):  # the folder has other files
             path.parent.rmdir()
 
 
-def _replace(new: Path, old: Path) -> None:
+def _replace(work: Path, new: Path, old: Path) -> None:
     shutil.rmtree(new / ".cape", ignore_errors=True)
     if not new.exists():
         return
-    shutil.rmtree(old, ignore_errors=True)
+    if old.exists():
+        # Not deleted where it lies: a killed process would leave a part without its tables.
+        replaced = work / "replaced"
+        replaced.mkdir(exist_ok=True)
+        shutil.rmtree(replaced / old.name, ignore_errors=True)
+        old.rename(replaced / old.name)
     shutil.move(new, old)
 
 

@@ -393,11 +393,8 @@ def write_private_results(
 
     # Arrays in memory have no files to describe.
     describe = getattr(source, "private_summary", None)
-    output.mkdir(parents=True, exist_ok=True)
     make_own_folder(output / "private")
     write_site(output, result, describe and describe(policy, replies), page=page)
-    for path in (output / "private").rglob("*"):
-        path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def write_site_record(output: Path, result: SiteOutcome) -> None:

@@ -2,44 +2,61 @@
 
 Deleted is what was made of the person's data: entries of the data store, time courses, maps and
 rows of tables in private folders, lines of notes, arrays and journals of runs that cannot go on.
-The ledger of all runs is only read: what was spent stays spent, or a person who comes back would
-begin a new account.
+A private folder whose writer was killed, and the working folder of a simulation that was, go as a
+whole: nothing in them tells whose all of it is, and a run that goes on makes them again.  The
+ledger of all runs is only read: what was spent stays spent, or a person who comes back would begin
+a new account.
 
-Every step can be repeated, and the table that says which files are whose is the last of its folder
-to change: after an interruption the same command does the rest.
+Every step can be repeated, and what says whose files are is the last of its folder to change:
+after an interruption the same command does the rest.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from cape.array_file import read_note
 from cape.data.data_store import DataStore
 from cape.data.names import bare, likeness
+from cape.errors import StateLostError
 from cape.frozen import dataclass
 from cape.privacy.cost import Cost
-from cape.privacy.spending import Spending, sum_up
+from cape.privacy.holds import may_return
+from cape.privacy.spending import RunSpending, Spending, sum_up
 from cape.report import files, rebuild
-from cape.report.private_folder import PEOPLE_TABLE, SUBJECT_TABLE
+from cape.report.derivatives import DESCRIPTION, is_dataset
+from cape.report.private_folder import PEOPLE_TABLE, PRIVATE, SITE_JSON, SUBJECT_TABLE, keep_private
 from cape.site.files import folder_lock, is_locked, write_atomically
 from cape.site.ledger_file import LEDGER_NAME, ListedPerson, key_of, read_ledger
-from cape.site.store import FileStore
+from cape.site.ledger_texts import SHOWN_DIGITS, command
+from cape.site.places import BEGUN, IN_PLACE, SETUP_FILE, STATE, WORK
+from cape.site.policy import NO_LEDGER
+from cape.site.store import FileStore, JoinRecord
 
 _NOTES: Final = ("site-error.txt", "site-notice.txt")
-_ARRAYS: Final = "cape-*.arrays"
+# With those that a killed process left half written
+_ARRAYS: Final = "cape-*.arrays*"
 _JOURNAL: Final = ".cape"
-_PRIVATE: Final = "private"
-_SITE_JSON: Final = "site.json"
 _OF_RUN: Final = "cape-site.json"
 _HOME: Final = ".cape-site"
+# What a simulation's working folder is known by, also one that is half deleted
+_IN_WORK: Final = (f"{BEGUN}*", f"{STATE}*", "replaced", "*/output", "*/cache", "*/*.toml")
 BUSY: Final = "a run computes here now; type this again later"
-# States of a run that may still ask for its people's data
-_OPEN: Final = ("asked", "held")
+UNKNOWN: Final = (
+    "no ledger here knows its run, which may go on: name the ledger with --file; without one, "
+    "delete this folder if the run does not go on; then type this again"
+)
+TO_END: Final = "its results only have to be put in place: type the same cape simulate, then this"
+# Folders above one of a run that its process may have locked: output, site or run, simulation
+_LOCKABLE: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +66,7 @@ class Removal:
     path: Path
     what: str
     remove: Callable[[], None]
+    is_of_all: bool = False  # whoever the person is
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +87,7 @@ class Charged:
     cost: Cost
     delta: float | None  # the smallest of these runs
     lacks: str  # without which names cannot be compared; empty where they were
-    open_runs: tuple[str, ...]  # nonces of those that may go on
+    open_runs: tuple[str, ...]  # names of those that hold a plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,29 +122,35 @@ def traces_of(
     """
     label = bare(person)
     below = [Path(at) for folder in folders for at, _, _ in os.walk(folder)]
-    private = [
-        at
-        for at in below
-        if at.name == _PRIVATE
-        and all((at / name).is_file() for name in (SUBJECT_TABLE, _SITE_JSON))
-    ]
-    labels = {row["label"] for at in private for row in files.read_table(at / SUBJECT_TABLE)}
+    private = [at for at in below if at.name == PRIVATE and (_is_whole(at) or is_dataset(at))]
+    whole = [at for at in private if _is_whole(at)]
+    labels = {row["label"] for at in whole for row in files.read_table(at / SUBJECT_TABLE)}
     own = {text for text in labels if bare(text) == label}
+    # A number alone is in dates as well.
+    typed = {person.strip()} if re.search(r"[^\W\d_]", person) else set()
+    named = _names({*own, *typed, f"sub-{label}"})
     homes = [at for at in below if at.name == _HOME]
-    paths = {*ledgers, *(at / LEDGER_NAME for at in homes)}
-    spending = {path: read_ledger(path) for path in sorted(paths) if path.is_file()}
-    states = {run.run: run.state for each in spending.values() for run in each.runs}
-    of_runs, stays = _of_runs(below, states)
-    removals: list[Removal] = []
-    for at in private:
-        if is_locked(at.parent):
+    journals = [_journal(at) for at in below if at.name == _JOURNAL]
+    known = (*ledgers, *(at / LEDGER_NAME for at in homes), *_named_by(journals))
+    paths = sorted({path.resolve() for path in known if path.is_file()})
+    spending = {path: read_ledger(path) for path in paths}
+    runs = {run.run: (run, path) for path, each in spending.items() for run in each.runs}
+    removals, stays = _of_works(below, journals, runs)
+    gone = [removal.path for removal in removals]
+    left = [at for at in below if not any(at.is_relative_to(each) for each in gone)]
+    of_journals, open_journals = _of_journals((j for j in journals if j.path in left), runs)
+    of_runs = [*removals, *_of_arrays(left), *of_journals]
+    stays += open_journals
+    of_person: list[Removal] = []
+    for at in (at for at in private if at in left):
+        if _is_busy(at):
             stays.append(Stays(path=at, why=BUSY))
         else:
-            removals += _of_private(at, label)
-    for at in below:
-        removals += _of_notes(at, _names({*own, f"sub-{label}"}))
+            of_person += _of_private(at, label) if at in whole else _of_killed(at)
+    for at in left:
+        of_person += _of_notes(at, named)
     for at in dict.fromkeys(filter(None, (store, *(home / "data" for home in homes)))):
-        removals += _of_store(at, label)
+        of_person += _of_store(at, label)
     # Written by every run, also where nothing about single people is
     finished = (at / _OF_RUN for at in below if (at / _OF_RUN).is_file())
     sites = {str(files.read_json(path).get("site")) for path in finished}
@@ -135,17 +159,61 @@ def traces_of(
         for path, each in spending.items()
     ]
     alike = {text for text in labels - own if likeness(bare(text)) == likeness(label)}
+    by_name = [each for each in of_person if not each.is_of_all]
+    is_known = own or by_name or any(each.listed for each in charged)
     return Traces(
         label=label,
-        is_known=bool(own or removals or any(each.listed for each in charged)),
-        removals=(*of_runs, *removals),
+        is_known=bool(is_known or _is_told(below, private, label, named)),
+        removals=(*of_runs, *of_person),
         stays=tuple(stays),
         charged=tuple(charged),
         alike=tuple(sorted(alike)),
     )
 
 
+def _is_busy(at: Path) -> bool:
+    return any(is_locked(folder) for folder in at.parents[:_LOCKABLE])
+
+
+def _is_told(
+    below: Sequence[Path], private: Sequence[Path], label: str, named: re.Pattern[str]
+) -> bool:
+    """Tell whether files of runs that are not whole name the person."""
+    names = (path for at in private for path in at.glob("sub-*"))
+    marks = (f"{BEGUN}*", "given.json*")
+    texts = (path for at in below for mark in marks for path in at.glob(mark))
+    notes = (read_note(path) for at in below for path in at.glob(_ARRAYS))
+    stacks = (stack for note in notes if isinstance(note, list) for stack in note)
+    return (
+        any(bare(path.name) == label for path in names)
+        or any(bare(str(text)) == label for stack in stacks for text in stack)
+        or any(path.is_file() and named.search(_text(path)) for path in texts)
+    )
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
 # -- private folders -----------------------------------------------------------------------------
+
+
+def _is_whole(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in (SUBJECT_TABLE, SITE_JSON))
+
+
+def _of_killed(folder: Path) -> Iterator[Removal]:
+    """Yield a private folder whose writer was killed, before it wrote down whose files are."""
+    what = "results about all people of a run that was killed while it wrote them; if it goes on, "
+    what += "it writes them again"
+
+    def remove() -> None:
+        # By the description the folder is known, so it goes last.
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == DESCRIPTION):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        folder.rmdir()
+
+    yield Removal(path=folder, what=what, remove=remove, is_of_all=True)
 
 
 def _of_private(folder: Path, label: str) -> Iterator[Removal]:
@@ -165,19 +233,23 @@ def _of_private(folder: Path, label: str) -> Iterator[Removal]:
     if not (tables or own) and (folder / "index.html").exists():
         return
     files_of = sum(1 for at in own for path in at.rglob("*") if path.is_file())
-    what = f"{files_of} files of time courses and maps, rows of {len(tables)} tables"
-    what += "; index.html is made again"
+    what = "index.html is made again"
+    if tables or own:
+        what = f"{files_of} files of time courses and maps, rows of {len(tables)} tables; {what}"
 
     def remove() -> None:
         # The page first: it shows people, and its absence tells that the rest is not done.
         (folder / "index.html").unlink(missing_ok=True)
         for at in own:
             shutil.rmtree(at)
+        for path in folder.glob("*.partial"):
+            path.unlink()
         for path, kept in tables.items():
             _write_table(path, kept)
         rebuild(folder)
+        keep_private(folder)
 
-    yield Removal(path=folder, what=what, remove=remove)
+    yield Removal(path=folder, what=what, remove=remove, is_of_all=not (tables or own))
 
 
 _Rows = tuple[list[str], list[dict[str, str]]]
@@ -221,22 +293,35 @@ def _of_notes(folder: Path, named: re.Pattern[str]) -> Iterator[Removal]:
     for path in (folder / name for name in _NOTES):
         if not path.is_file():
             continue
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        lines = _text(path).splitlines(keepends=True)
         kept = [line for line in lines if not named.search(line)]
         if len(kept) < len(lines):
             text = "".join(kept).encode()
-            yield Removal(
-                path=path,
-                what=f"{len(lines) - len(kept)} lines that name the person",
-                remove=functools.partial(write_atomically, path, text),
-            )
+            yield _rewriting(path, text, len(lines) - len(kept))
+    for path in (folder / f"{name}.partial" for name in (*_NOTES, SETUP_FILE)):
+        if path.is_file() and named.search(_text(path)):
+            what = "what a killed process left half written"
+            yield Removal(path=path, what=what, remove=functools.partial(path.unlink, True))
+    path = folder / SETUP_FILE
+    setup = files.read_json(path) if path.is_file() else {}
+    if isinstance(notices := setup.get("notices"), dict):
+        told = {s: [text for text in notices[s] if not named.search(text)] for s in notices}
+        if n := sum(map(len, notices.values())) - sum(map(len, told.values())):
+            text = json.dumps({**setup, "notices": told}, allow_nan=False, indent=1).encode()
+            yield _rewriting(path, text, n)
+
+
+def _rewriting(path: Path, text: bytes, n: int) -> Removal:
+    what = f"{n} line{'s' * (n != 1)} that name{'s' * (n == 1)} the person"
+    return Removal(path=path, what=what, remove=functools.partial(write_atomically, path, text))
 
 
 def _of_store(folder: Path, label: str) -> Iterator[Removal]:
     store = DataStore.open(folder) if folder.is_dir() else None
     if store is not None and (entries := store.size(label)[0]):
         # Of a label, in all studies: copies, which may lie under other folders than today's files
-        what = f"{entries} entries of the data store: copies of everybody called {label}, or of "
+        what = f"{entries} {'entry' if entries == 1 else 'entries'} of the data store: copies of "
+        what += f"everybody called {label}, or of "
         what += "unknown people, in all studies; they are read again when needed"
         yield Removal(path=folder, what=what, remove=functools.partial(_clear_store, store, label))
 
@@ -245,27 +330,100 @@ def _clear_store(store: DataStore, label: str) -> None:
     store.clear(label)
 
 
-def _of_runs(below: Sequence[Path], states: Mapping[str, str]) -> tuple[list[Removal], list[Stays]]:
-    """Return working arrays and journals of runs: what can go, and what a run still needs."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Journal:
+    """The journal of a run, and what it recorded in `join`: None if it is gone or damaged."""
+
+    path: Path
+    nonces: tuple[str, ...]
+    record: JoinRecord | None
+
+
+_Runs = Mapping[str, tuple[RunSpending, Path]]  # by nonce, with their ledgers
+
+
+def _journal(at: Path) -> _Journal:
+    nonces, record = tuple(sorted(path.name for path in at.iterdir() if path.is_dir())), None
+    for nonce in nonces:
+        store = FileStore(at.parent, at.parent, "")
+        store.resume(nonce, b"", 1)
+        with contextlib.suppress(StateLostError):
+            record = store.read_join()
+    return _Journal(path=at, nonces=nonces, record=record)
+
+
+def _named_by(journals: Sequence[_Journal]) -> Iterator[Path]:
+    """Yield where the ledgers of these runs may be."""
+    for journal in journals:
+        yield from (at / _HOME / LEDGER_NAME for at in journal.path.parents[1:_LOCKABLE])
+        if journal.record is not None and journal.record.policy_at_join.ledger_file:
+            named = Path(journal.record.policy_at_join.ledger_file)
+            yield from (named,) * named.is_absolute()
+
+
+def _why_it_stays(journal: _Journal, runs: _Runs) -> str:
+    """Return why a journal is kept; empty if its run cannot go on."""
+    listed = [runs[nonce] for nonce in journal.nonces if nonce in runs]
+    for run, path in listed:
+        if may_return(run):
+            do = command("close", run.shown[:SHOWN_DIGITS], path)
+            return f"its run may go on, with this person; close it, then type this again: {do}"
+    # A damaged record ends its run as well.
+    if listed or journal.record is None or journal.record.policy_at_join.ledger_file == NO_LEDGER:
+        return ""
+    return UNKNOWN
+
+
+def _of_journals(journals: Iterable[_Journal], runs: _Runs) -> tuple[list[Removal], list[Stays]]:
+    removals, stays = [], []
+    for journal in journals:
+        at = journal.path
+        if why := BUSY if _is_busy(at) else _why_it_stays(journal, runs):
+            stays.append(Stays(path=at, why=why))
+        else:
+            ended = any(nonce in runs for nonce in journal.nonces)
+            what = f"the journal of a run that {'has ended' if ended else 'then cannot go on'}"
+            removals.append(_of_all(at, what, functools.partial(_clear, at)))
+    return removals, stays
+
+
+def _of_works(
+    below: Sequence[Path], journals: Sequence[_Journal], runs: _Runs
+) -> tuple[list[Removal], list[Stays]]:
+    """Return the working folders of simulations that were stopped."""
     removals, stays = [], []
     for at in below:
-        for path in sorted(at.glob(_ARRAYS)):
-            what = "reduced data of all people of a run, which a run that goes on reads again"
-            removals.append(Removal(path=path, what=what, remove=functools.partial(_unlink, path)))
-        if at.name != _JOURNAL:
+        if at.name != WORK or not any(found for mark in _IN_WORK for found in at.glob(mark)):
             continue
-        nonces = [path.name for path in at.iterdir() if path.is_dir()]
-        goes_on = [nonce for nonce in nonces if states.get(nonce) in _OPEN]
-        if any(is_locked(place) for place in (at.parent, at.parent.parent)):
+        inside = [each for each in journals if each.path.is_relative_to(at)]
+        if is_locked(at):
             stays.append(Stays(path=at, why=BUSY))
-        elif goes_on:
-            do = f"cape ledger close {goes_on[0][:8]} --why TEXT, then type this again"
-            stays.append(Stays(path=at, why=f"its run may go on, with this person: {do}"))
-        else:
-            known = any(nonce in states for nonce in nonces)
-            what = f"the journal of a run that {'has ended' if known else 'then cannot go on'}"
-            removals.append(Removal(path=at, what=what, remove=functools.partial(_clear, at)))
+        elif _is_ended(at) and not (at.parent / "consortium").exists():
+            stays.append(Stays(path=at, why=TO_END))
+        elif not any(_why_it_stays(each, runs) for each in inside):
+            what = "all of a simulation that was stopped, and then begins anew"
+            removals.append(_of_all(at, what, functools.partial(_clear_work, at)))
     return removals, stays
+
+
+def _is_ended(work: Path) -> bool:
+    state = work / STATE
+    return state.is_file() and _text(state).startswith(f'{{"{IN_PLACE}":')
+
+
+def _of_arrays(below: Sequence[Path]) -> Iterator[Removal]:
+    what = "reduced data of all people of a run, which a run that goes on reads again"
+    for path in (path for at in below for path in sorted(at.glob(_ARRAYS))):
+        yield _of_all(path, what, functools.partial(_unlink, path))
+
+
+def _of_all(path: Path, what: str, remove: Callable[[], None]) -> Removal:
+    return Removal(path=path, what=what, remove=remove, is_of_all=True)
+
+
+def _clear_work(work: Path) -> None:
+    with folder_lock(work, "this results folder", patience=0.0):
+        shutil.rmtree(work)
 
 
 def _clear(journal: Path) -> None:
@@ -315,6 +473,6 @@ def _charged(
         listed=len(listed),
         cost=sum_up(run.cost for run in listed),
         delta=min((run.delta for run in listed), default=None),
-        open_runs=tuple(run.run for run in listed if run.state == "held"),
+        open_runs=tuple(run.shown for run in listed if run.state == "held"),
         lacks=lacks if key else f"the key of the ledger, {path.name}.key",
     )

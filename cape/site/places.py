@@ -23,6 +23,13 @@ VARIABLES = (
     MAPS_VARIABLE,
 )  # fmt: skip
 NO_STORE = "none"
+# A simulation's own files: the setup of a finished run, and the folder in which it works until
+# then, with what it began with and its state after the last exchange
+SETUP_FILE = "run.json"
+WORK = ".work"
+BEGUN, STATE = "begun.json", "state.json"
+# Key of a state whose results have only to be put in place; the notices of sites are its value
+IN_PLACE = "told"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

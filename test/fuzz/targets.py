@@ -57,10 +57,10 @@ from cape.secagg.site_steps import AdvertisedSite, ReadySite, SharedSite
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
 from cape.simulation.dropout import read_drop
-from cape.simulation.run_loop import SETUP_FILE, read_setup
+from cape.simulation.run_loop import read_setup
 from cape.site.identity import IdentityFiles, KnownSites
 from cape.site.ledger_lines import FIRST_LINK, read_lines
-from cape.site.places import SitePlaces
+from cape.site.places import SETUP_FILE, SitePlaces
 from cape.site.policy import read_policy
 from cape.site.store import FileStore
 from cape.space.feature_space import FeatureSpace

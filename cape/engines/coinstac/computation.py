@@ -59,7 +59,7 @@ def run(
         handle_end(request.output, request.input[ENDED], request.party)
         from cape.engines.coinstac.site import leave_run
 
-        leave_run(request.party, request.base, request.output, places)
+        leave_run(request.party, request.base, request.output, places, request.working)
         return {"output": {ENDED: "read"}, "cache": {}, "success": False}
     try:
         try:
@@ -79,6 +79,11 @@ def run(
             raise StoppedError("E261", party=request.who, detail=why_and_where(err)) from err
     except Exception as err:  # raised again
         write_error(request.output, err)
+        if request.role == "local" and not isinstance(err, StoppedError):
+            # The run ends here; the working arrays of one that is asked again are made again.
+            from cape.site.store import FileStore
+
+            FileStore(request.output, request.working, request.party).forget_arrays()
         raise
 
 

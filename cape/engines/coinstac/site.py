@@ -345,12 +345,16 @@ def _ledger(
     return file
 
 
-def leave_run(party: str, base: Path, output: Path, places: SitePlaces) -> None:
+def leave_run(
+    party: str, base: Path, output: Path, places: SitePlaces, working: Path | None = None
+) -> None:
     """Free the reserved budget of a run that its engine has ended; a finished run has none.
 
-    If the run is resumed, it reserves its budget again.
+    In `working` its people's reduced data go.  If the run is resumed, it reserves its budget and
+    reads the data again.
     """
-    store = FileStore(output, output, party)
+    store = FileStore(output, working or output, party)
+    store.forget_arrays()
     # Without a journal the run never began or is finished; an unusable ledger keeps the reserve.
     with suppress(CapeError, OSError):
         store.resume(store.receipt().nonce, b"", 1)

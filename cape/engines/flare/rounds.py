@@ -115,8 +115,11 @@ class SiteRounds:
         for run in sorted(self._begun):
             with suppress(CapeError, OSError):  # the reserve stays until it expires or is closed
                 own = self._open_own()
-                output = home_of_run(Path(own.runs), run) / "output"
-                leave_run(self.site, Path(own.data), output, own.places(self._operator))
+                self._leave(own, home_of_run(Path(own.runs), run))
+
+    def _leave(self, own: SiteFile, home: Path) -> None:
+        places = own.places(self._operator)
+        leave_run(self.site, Path(own.data), home / "output", places, home / "working")
 
     def _caught(self, action: Callable[[], dict[str, Any]]) -> bytes:
         try:
@@ -149,6 +152,7 @@ class SiteRounds:
     ) -> dict[str, Any]:
         if set(question.input) == {ENDED}:
             handle_end(home / "output", question.input[ENDED], self.site)
+            self._leave(own, home)
             return {ENDED: "read"}
         # The cache from before the last answer, also if that was lost: the journal has it.
         earlier = _cache_of(home, question.iteration - 1)

@@ -38,6 +38,8 @@ from cape.engines.flare.rounds import (
 )
 from cape.engines.flare.site_file import SiteFile
 from cape.errors import ConfigError, MessageError, public_text
+from cape.report.derivatives import DESCRIPTION
+from cape.report.private_folder import SITE_JSON
 from cape.settings.own_words import POLICY_FILE
 from cape.site.files import make_own_folder, write_atomically
 from cape.site.places import SitePlaces
@@ -260,7 +262,9 @@ def _keep(source: Path, target: Path) -> None:
     """Copy the files about this site's people, private from the start, without following links."""
     if source.is_dir():
         make_own_folder(target)
-        for path in source.iterdir():
+        # As they were written: a copy that was cut off is known by its first and its last file.
+        order = {DESCRIPTION: 0, SITE_JSON: 2}
+        for path in sorted(source.iterdir(), key=lambda path: order.get(path.name, 1)):
             _keep(path, target / path.name)
     else:
         write_atomically(target, source.read_bytes())

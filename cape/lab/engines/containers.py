@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
 import socket
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 from cape.engines.coinstac.compspec import image_name_of
@@ -80,10 +78,8 @@ class Containers:
         self._mark = hashlib.sha256(str(work).encode()).hexdigest()[:16]
         self._clients: dict[str, Any] = {}
         self._containers: dict[str, Any] = {}
-        self._before: Any = None
 
     def __enter__(self) -> Self:
-        self._before = _stop_on_sigterm()
         try:
             # One client per party: threads must not share a connection.
             self._clients = {party: connect() for party in (*self._sites, "remote")}
@@ -220,8 +216,6 @@ class Containers:
         for client in self._clients.values():
             client.close()
         self._containers, self._clients = {}, {}
-        if self._before is not None:
-            signal.signal(signal.SIGTERM, self._before)
 
 
 def connect() -> Any:
@@ -257,14 +251,3 @@ def _user(client: Any) -> str:
     # The user must own the results; a rootless service maps root to the user.
     rootless = any("rootless" in option for option in client.info().get("SecurityOptions") or ())
     return "0:0" if rootless else f"{os.getuid()}:{os.getgid()}"
-
-
-def _stop_on_sigterm() -> Any:
-    # SIGTERM must remove the containers, as Ctrl-C does.  Only the main thread may set handlers.
-    if threading.current_thread() is not threading.main_thread():
-        return None
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    return signal.signal(signal.SIGTERM, stop)

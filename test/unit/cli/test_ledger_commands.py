@@ -101,7 +101,7 @@ def test_a_run_that_spent_its_plan_need_not_be_closed_and_people_are_told_once(
     entry = {"phase": "pca", "round": 2, "field": "total", "mu2": "3/4"}
     assert file.charge(BEN, entry, cost(1)).word == "in"
     _, text = said(capsys)
-    assert text.count("holds nothing more: it need not be closed") == 1
+    assert text.count("holds nothing more: to close it frees nothing") == 1
     assert "holds mu 0 more" not in text
     assert f"ledger close {BEN[:8]}" not in text
     assert f"ledger close {NOBODY[:8]}" in text
@@ -136,6 +136,19 @@ def test_a_run_is_closed_by_its_first_digits_with_a_name_and_a_reason(file, caps
     lines = file.path.read_bytes()
     assert "finished on" in said(capsys, "close", "3f9a1c20", "--why", "x")[1]
     assert file.path.read_bytes() == lines
+
+
+def test_a_ledger_without_its_key_says_so(file, capsys) -> None:
+    """It listed all runs and ended well; the next run stopped with E262."""
+    made = replace(spending.run("5c" * 16), key="0f" * 16)
+    file.join(made, cost(1))
+    key = file.path.with_name("ledger.jsonl.key")
+    key.write_text("0f" * 32)
+    assert "KEY" not in said(capsys)[1]
+    key.unlink()
+    code, text = said(capsys)
+    assert code == 0
+    assert "ledger.jsonl.key IS GONE OR DAMAGED: no run begins (CAPE-E262); put it back" in text
 
 
 def test_an_owner_is_forgiven_what_has_ended_and_the_ledger_says_by_whom(

@@ -227,6 +227,30 @@ def test_a_stopped_run_holds_nothing_in_ledgers(data, tmp_path, through) -> None
     assert states(tmp_path / "ledger.jsonl").count("finished") == 3
 
 
+def test_sigterm_ends_a_run_as_ctrl_c_does(data, tmp_path, monkeypatch, capsys) -> None:
+    """Of a cluster or of timeout: it left the run's plan held, and said nothing."""
+    real, before = run_loop.progress_line, signal.getsignal(signal.SIGTERM)
+    ledger, policy = tmp_path / "ledger.jsonl", tmp_path / "policy.toml"
+    policy.write_text('ledger_file = "ledger.jsonl"\nmax_total = []\nmax_run = []\n')
+
+    def told(exchange, *rest):
+        if exchange == 5:
+            assert set(states(ledger)) == {"held"}
+            signal.raise_signal(signal.SIGTERM)
+        return real(exchange, *rest)
+
+    monkeypatch.setattr(run_loop, "progress_line", told)
+    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    line = ["simulate", str(data), "--out", str(tmp_path / "out"), "--policy", str(policy), *given]
+    assert main(line) == 128 + signal.SIGTERM
+    assert "the same command goes on where it stopped" in capsys.readouterr().err
+    assert set(states(ledger)) == {"failed"}
+    assert signal.getsignal(signal.SIGTERM) is before
+    monkeypatch.setattr(run_loop, "progress_line", real)
+    assert main(line) == 0
+    assert set(states(ledger)) == {"finished"}
+
+
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path

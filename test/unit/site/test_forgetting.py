@@ -132,7 +132,7 @@ def test_to_look_changes_nothing_and_to_forget_leaves_no_name_and_all_others(sit
 def test_whose_entries_of_the_store_go_is_said(site) -> None:
     """It deleted 553 entries without a word that they were of all studies."""
     (what,) = (each.what for each in found(site).removals if "data store" in each.what)
-    assert "1 entries" in what
+    assert "1 entry of" in what
     assert "copies of everybody called 01" in what
     assert "in all studies; they are read again when needed" in what
 
@@ -159,7 +159,7 @@ def test_a_run_that_may_go_on_keeps_its_journal_until_it_is_closed(site) -> None
     assert not (site / "finished/.cape").exists()
     assert (site / "held/.cape").is_dir()
     (stays,) = traces.stays
-    assert "cape ledger close 1e1e1e1e --why TEXT" in stays.why
+    assert "cape ledger close 1e1e1e1e --why TEXT --file" in stays.why
     assert not list(site.rglob("*.arrays"))
     home = site / "results/.cape-site"
     closed = LifetimeLedgerFile(path=home / "ledger.jsonl", site="local0")

@@ -578,9 +578,11 @@ def test_a_job_that_ends_before_its_run_frees_what_the_run_holds(data, tmp_path,
 
     exchanges(4)  # join, keys, probe, and the first release
     assert {of_site(site) for site in calls.own} == {("held", 1)}
+    assert list(calls.work.rglob("*.arrays"))
     for site in calls.own:
         at_work[site].leave()
         at_work[site].leave()
+    assert not list(calls.work.rglob("*.arrays"))
     assert {of_site(site) for site in calls.own} == {("failed", 1)}
     # Who looks for a run finds it by one name: job, folders, page, and the ledger of each site
     assert {read_ledger(tmp_path / f"{site}.jsonl").runs[0].shown for site in calls.own} == {RUN}
@@ -591,6 +593,27 @@ def test_a_job_that_ends_before_its_run_frees_what_the_run_holds(data, tmp_path,
         at_work[site].leave()
     planned = len(calls_plan(calls))
     assert {of_site(site) for site in calls.own} == {("finished", planned)}
+
+
+@pytest.mark.parametrize("exchange", [1, 2, 4, 5])
+def test_a_run_that_a_site_refuses_leaves_no_reduced_data_at_any_site(
+    calls, monkeypatch, exchange
+) -> None:
+    """Those of everybody lay at the other sites for good, which "the run ends" did not say."""
+    ask, found = calls.ask, []
+
+    def refusing(blobs, timeout):
+        if any(json.loads(blob)["iteration"] == exchange for blob in blobs.values()):
+            found.extend(calls.work.rglob("*.arrays"))
+            policy = Path(calls.own["local1"].policy)
+            policy.write_text(policy.read_text() + "veto = true\n")
+        return ask(blobs, timeout)
+
+    monkeypatch.setattr(calls, "ask", refusing)
+    with pytest.raises(CapeError, match=r"E15[34]"):
+        calls.play(SETTINGS)
+    assert found  # before the end was told
+    assert not list(calls.work.rglob("*.arrays*"))
 
 
 def calls_plan(calls) -> list[object]:

@@ -1,0 +1,230 @@
+"""A person who is forgotten is nowhere, wherever a run was killed; what is private stays closed.
+
+The folder of a run is looked at as a killed process leaves it: before each of its changes of a file
+(`Moments`).  After ``cape forget`` and what that asks for, no file there names the person or holds
+a row of theirs, and nobody else may read a file below `private`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cape.cli import main
+from cape.report import plots
+from cape.site import forgetting
+from cape.site.ledger_file import read_ledger
+from cape.site.policy import SitePolicy
+from support import consortium
+from support.simulation import simulate
+
+PERSON = "zebra7"
+CHANGES = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
+
+
+class Moments:
+    """Copies of a folder before each change of it, each with the change that was next."""
+
+    def __init__(self, folder: Path, copies: Path) -> None:
+        self.folder, self._copies = folder, copies
+        self.seen: list[tuple[Path, str]] = []
+        self._last: set[str] = set()
+        self._on = False
+        sys.addaudithook(self._look)  # for the life of this process; it does nothing when it is off
+
+    def _look(self, event: str, values: tuple[Any, ...]) -> None:
+        if not self._on or event not in CHANGES or not self.folder.is_dir():
+            return
+        if event == "open" and not (values[1] and set(str(values[1])) & set("wxa+")):
+            flags = values[2] if isinstance(values[2], int) else 0
+            if not flags & 0o3:  # read only
+                return
+        self._on = False
+        try:
+            # Which files there are, not how long: a killed process leaves files of any length.
+            there = {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*")}
+            there = {name for name in there if not re.search(r"remote|local0|sub-0|\.rounds", name)}
+            if there != self._last:
+                copy = self._copies / f"{len(self.seen):04d}" / self.folder.name
+                shutil.copytree(self.folder, copy)
+                self.seen.append((copy, f"{event} {values[0]}"))
+                self._last = there
+        finally:
+            self._on = True
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        self._on = True
+        try:
+            yield
+        finally:
+            self._on = False
+
+
+def light_page(folder: Path) -> None:
+    (folder / "index.html").write_bytes((folder / "subjects.tsv").read_bytes())
+
+
+def named(folder: Path) -> set[str]:
+    """Return the files with the person's name in their path or text, and arrays of all people."""
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file()
+        and (
+            PERSON in str(path.relative_to(folder))
+            or PERSON.encode() in path.read_bytes()
+            or ".arrays" in path.name
+        )
+    }
+
+
+def open_to_others(folder: Path) -> list[str]:
+    return [
+        str(path.relative_to(folder))
+        for private in folder.rglob("private")
+        for path in (private, *private.rglob("*"))
+        if stat.S_IMODE(path.stat().st_mode) != (0o700 if path.is_dir() else 0o600)
+    ]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    people = {f"local{s}": consortium.subjects(3, seed=s) for s in range(2)}
+    folder = consortium.write_data(tmp_path_factory.mktemp("data"), people)
+    one = sorted(path for path in (folder / "local1").iterdir() if path.is_file())[1]
+    one.rename(one.with_name(f"sub-{PERSON}{''.join(one.suffixes)}"))
+    return folder
+
+
+def asked(text: str) -> list[list[str]]:
+    return [shlex.split(line) for line in re.findall(r"cape (ledger close .+? --file \S+)", text)]
+
+
+@pytest.mark.usefixtures("no_pages")
+@pytest.mark.parametrize(
+    ("through", "ledger"),
+    [
+        ("memory", "ledger.jsonl"),
+        ("wire", "none"),
+        pytest.param("memory", "none", marks=pytest.mark.slow),
+        pytest.param("wire", "ledger.jsonl", marks=pytest.mark.slow),
+    ],
+)
+def test_wherever_a_run_was_killed_a_person_who_is_forgotten_is_nowhere(
+    data, tmp_path, monkeypatch, capsys, through, ledger
+) -> None:
+    """A folder `private` without its tables was passed over: "2 places", and the files were there.
+    Half-written arrays were, too, and the list of files that a simulation began with."""
+    monkeypatch.setenv("CAPE_CACHE", "none")
+    monkeypatch.setattr(forgetting, "rebuild", light_page)
+    home = tmp_path / "home"
+    home.mkdir()
+    moments = Moments(home, tmp_path / "copies")
+    path = ledger if ledger == "none" else str(home / ledger)
+    policy = SitePolicy.of_simulation(ledger_file=path, private_results=True)
+    settings = consortium.settings_of("capedjica", n_rounds=1, n_looks=1)
+    given = {"settings": settings, "policy": policy, "through": through, "replace": False}
+    with moments.kept():
+        simulate(data, out=home / "out", **given)
+    home.rename(tmp_path / "copies" / "end")
+    moments.seen.append((tmp_path / "copies" / "end", "the end"))
+    assert len(moments.seen) > 50
+    ways = set()
+    for copy, moment in moments.seen:
+        copy.rename(home)  # paths are written down
+        for _ in range(4):
+            before = named(home)
+            code = main(["forget", f"sub-{PERSON}", str(home), "--yes"])
+            told = " ".join(capsys.readouterr().out.split())
+            assert code == 0 or not before, (moment, told)
+            steps = asked(told)
+            if forgetting.TO_END in told:
+                ways.add("in place")
+                simulate(data, out=home / "out", **given)
+            elif not steps:
+                break
+            for step in steps:
+                ways.add("close")
+                assert main(step) == 0, step
+            capsys.readouterr()
+        assert named(home) == set(), (moment, told)
+        assert open_to_others(home) == [], moment
+        shutil.rmtree(home)
+    assert ways == {"in place", *(["close"] if ledger != "none" else [])}
+
+
+def test_whatever_writes_below_private_leaves_it_to_its_user_alone(
+    data, tmp_path, monkeypatch, capsys
+) -> None:
+    """After ``cape forget`` tables and page of all others could be read by everybody here, and a
+    copy by ``cape report --out`` was open from the start."""
+    monkeypatch.setenv("CAPE_CACHE", "none")
+    monkeypatch.setattr(plots, "has_matplotlib", lambda: False)
+    before = os.umask(0o022)
+    try:
+        settings = consortium.settings_of("capedjica", n_rounds=1, n_looks=1)
+        policy = SitePolicy.of_simulation(private_results=True)
+        out, copy, of_site = tmp_path / "out", tmp_path / "copy", tmp_path / "site"
+        simulate(data, out=out, settings=settings, policy=policy, all_pages=False)
+        for words in (
+            ["report", str(out)],
+            ["report", str(out), "--out", str(copy)],
+            ["report", str(out / "local1" / "private"), "--out", str(of_site)],
+            ["forget", f"sub-{PERSON}", str(out), str(copy), "--yes"],
+        ):
+            assert main(words) == 0, words
+            capsys.readouterr()
+            assert {name: open_to_others(tmp_path / name) for name in ("out", "copy")} == {
+                "out": [], "copy": [],
+            }, words  # fmt: skip
+        assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in of_site.rglob("*")} == {0}
+        assert named(out) | named(copy) == set()
+        assert (out / "local1" / "private" / "index.html").is_file()
+    finally:
+        os.umask(before)
+
+
+def test_a_journal_is_kept_as_its_own_ledger_says_whether_that_is_named_or_not(
+    data, tmp_path, monkeypatch, capsys
+) -> None:
+    """Without --file the journal of a run that may go on went, below "NOBODY of this name"; and
+    what the ledger called b65713b2 was called 19d4bd1b to be closed."""
+    monkeypatch.setenv("CAPE_CACHE", "none")
+    ledger, out = tmp_path / "ledger.jsonl", tmp_path / "out"
+    policy = SitePolicy.of_simulation(ledger_file=str(ledger))
+    settings = consortium.settings_of("capedjica", n_rounds=1, n_looks=1)
+
+    def stop(line) -> None:
+        if line.exchange == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), consortium.without_pages():
+        simulate(data, out=out, settings=settings, policy=policy, replace=False, on_progress=stop)
+    words = ["forget", f"sub-{PERSON}", str(out)]
+    told = []
+    for more in (["--yes"], ["--yes", "--file", str(ledger)]):
+        assert main([*words, *more]) == 0
+        told.append(" ".join(capsys.readouterr().out.split()))
+    assert told[0].partition("Stays:")[2] == told[1].partition("Stays:")[2]
+    assert (out / ".work" / "state.json").is_file()
+    (step, *_) = asked(told[0])
+    assert main(["ledger", "--file", str(ledger)]) == 0
+    assert f"{step[2]}  nobody named" in capsys.readouterr().out
+    assert main(step) == 0
+    assert {run.state for run in read_ledger(ledger).runs} == {"closed"}  # at all sites
+    capsys.readouterr()
+    assert main([*words, "--yes"]) == 0
+    assert "all of a simulation that was stopped" in capsys.readouterr().out
+    assert named(out) == set()
+    assert main([*words, "--yes"]) == 5
