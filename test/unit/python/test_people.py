@@ -221,9 +221,11 @@ def test_folders_of_one_name_are_numbered_and_one_folder_is_one_site(tmp_path):
 
 def test_a_folder_of_tables_without_settings_says_how_to_read_it(tmp_path):
     """It was sought for images."""
-    np.savetxt(tmp_path / "sub-1.csv", np.eye(3), delimiter=",", header="a,b,c", comments="")
+    (tmp_path / "lab").mkdir()
+    table = tmp_path / "lab" / "sub-1.csv"
+    np.savetxt(table, np.eye(3), delimiter=",", header="a,b,c", comments="")
     with pytest.raises(DataError, match=r"read with settings=..feature_space.: .matrix"):
-        cape.simulate(tmp_path, out=tmp_path / "out", private=False)
+        cape.simulate(table.parent, out=tmp_path / "out", private=False)
 
 
 def tables_in(folder: Path, site: str, label: str) -> list[Path]:
