@@ -583,7 +583,7 @@ def simulate_folder(
     surrogate : bool
         Also run smooth noise and show its figures.
     replace : bool
-        Delete an earlier run in `out`.
+        Begin anew where a run has ended, or was stopped; else a stopped one goes on.
     all_pages : bool
         Draw the page of every site, not of the first alone.
     on_progress, on_subject : callable, optional

@@ -8,7 +8,7 @@ ends, so whoever could read it before has the data of all sites as well.
 
 from __future__ import annotations
 
-import json
+import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from cape.engines.coinstac.site import files_below
 from cape.errors import CapeError, ConfigError
 from cape.protocol import wire
 from cape.settings.config import VERSION
+from cape.settings.documents import parse_json
 from cape.simulation.run_loop import RunSetup
 from cape.site.files import write_atomically
 from cape.site.places import BEGUN, STATE
+from cape.site.policy import NO_LEDGER
 
 # Differences that a refusal names
 MOST_NAMED = 4
@@ -48,23 +50,34 @@ def read_state(work: Path, setup: RunSetup, sites: Mapping[str, Path]) -> Docume
     if not goes_on(work):
         return None
     try:
-        earlier: Any = json.loads((work / BEGUN).read_bytes())
+        earlier: Any = parse_json((work / BEGUN).read_bytes())
         state: Document = wire.loads((work / STATE).read_bytes(), wire.MAX_DOCUMENT)
     except (OSError, ValueError, CapeError):
         earlier, state = "damaged", {}
-    now = json.loads(wire.dumps(_begun(setup, sites)))
+    now = parse_json(wire.dumps(_begun(setup, sites)))
     if differing := list(_differing(earlier, now, "" if state else "what is kept of it")):
         more = f" and {len(differing) - MOST_NAMED} more" * (len(differing) > MOST_NAMED)
         problem = f"{work.parent} holds a run that was stopped, and this one differs in "
         problem += f"{', '.join(differing[:MOST_NAMED])}{more}"
-        do = "put that back to go on, or begin anew with --replace: what was charged stays charged."
+        do = "put that back to go on, choose another --out, or begin anew with cape simulate "
+        do += "--replace: what was charged stays charged."
         raise ConfigError("E016", problem=problem, do=do)
     return state
 
 
 def _begun(setup: RunSetup, sites: Mapping[str, Path]) -> Document:
-    places = {**sites, **({"maps": Path(setup.maps).parent} if setup.maps else {})}
-    files = {name: {p: rest for p, *rest in files_below(place)} for name, place in places.items()}
+    # A lab may keep its ledger, which a run writes, among its data; hidden files are no data.
+    ledger = setup.policy.ledger_file or NO_LEDGER
+    files: dict[str, dict[str, Any]] = {
+        site: {
+            name: facts
+            for name, *facts in files_below(folder)
+            if not (name.startswith(".") or "/." in name or f"{folder / name}".startswith(ledger))
+        }
+        for site, folder in sites.items()
+    }
+    if setup.maps:
+        files["--maps"] = {setup.maps: hashlib.sha256(Path(setup.maps).read_bytes()).hexdigest()}
     return {"version": VERSION, **wire.encode(setup, RunSetup), "files of": files}
 
 

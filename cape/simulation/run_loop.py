@@ -39,9 +39,10 @@ class RunOptions:
 
     `settings` override ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the result is not private.
     `drops` are ``site@phase:round``; `policy` applies to every site, with absolute paths.
-    `maps`: a finished run or a file of public template maps.  `replace`: overwrite a finished run
-    in `out`, else ConfigError E016.  `store`: cache folder of read files, or None.  `all_pages`:
-    draw the page of every site, not of the first alone; `cape report` draws them later.
+    `maps`: a finished run or a file of public template maps.  `replace`: begin anew over a run in
+    `out`; else one that was stopped goes on, and a finished one is ConfigError E016.  `store`:
+    cache folder of read files, or None.  `all_pages`: draw the page of every site, not of the first
+    alone; `cape report` draws them later.
     """
 
     out: Path

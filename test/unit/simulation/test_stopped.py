@@ -87,6 +87,21 @@ def test_a_run_that_was_stopped_goes_on(data, undisturbed, tmp_path, through) ->
     assert not kept.parent.exists()
 
 
+def test_what_a_run_itself_writes_among_its_data_does_not_stop_it_from_going_on(data, tmp_path):
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    ledger = folder / "local1" / "ledger.jsonl"
+    policy = SitePolicy.of_simulation(ledger_file=str(ledger), max_total=ROOM)
+    given = {"out": tmp_path / "out", "settings": SETTINGS, "policy": policy, "replace": False}
+    with pytest.raises(KeyboardInterrupt):
+        simulate(folder, **given, on_progress=stop_at(5))
+    assert any(run.charges for run in read_ledger(ledger).runs)
+    (folder / "local1" / ".DS_Store").write_text("a window was opened")
+    with pytest.warns(CapeWarning, match="goes on"):
+        simulate(folder, **given)
+    assert states(ledger) == ["finished"] * 3
+
+
 class Killed(BaseException):
     """The process is gone: nothing behind this is done."""
 
