@@ -20,6 +20,8 @@ SEPARATORS: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab"}
 _MAX_LETTERS: Final = 60
 ENDS: Final = re.compile(r"\r\n|\n|\r")
 _FORMULA: Final = re.compile(r"'*[=+\-@]")
+# One reading: 1,234 may be a thousand, 0,234 and 41,3 may not.
+_DECIMAL_COMMA: Final = re.compile(r"[+-]?(?![1-9]\d{0,2},\d{3}$)\d+,\d+", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
@@ -118,6 +120,11 @@ def written_cell(text: str) -> str:
 
 def read_cell(cell: str) -> str:
     return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell) else cell
+
+
+def with_point(cell: str) -> str:
+    """Return a number whose comma can only be a decimal sign with a point; other cells as is."""
+    return cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell.strip()) else cell
 
 
 def is_number(cell: str) -> bool:

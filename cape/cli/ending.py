@@ -76,7 +76,7 @@ def _story(folder: Path, paths: Mapping[str, str], *, to_open: bool) -> Iterator
         yield from textwrap.wrap(results.counted.sentence, TEXT_WIDTH)
     if isinstance(results, MapResults):
         yield from _by_word(folder)
-    size = f"{results.n_subjects} people, {results.n_sites} site{'s' * (results.n_sites != 1)}"
+    size = f"{results.who_counts} people, {results.n_sites} site{'s' * (results.n_sites != 1)}"
     if results.private:
         spent, planned = map(display_epsilon, (results.epsilon_spent, results.epsilon_planned))
         size = f"{size}; epsilon {spent} of {planned} spent (delta {results.delta:g})"

@@ -48,6 +48,9 @@ def init_command(
             exists=True, help="Public maps, or a finished run, whose courses are compared."
         ),
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write over the settings of an earlier init.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Look at the data in a folder, list them, and write a settings.toml for them."""
@@ -57,8 +60,8 @@ def init_command(
     from cape.planning.first_settings import InitOptions, propose
 
     path = out or folder / SETTINGS_FILE
-    if path.exists():
-        do = "choose another --out, or remove it."
+    if path.exists() and not replace:
+        do = "write it again with --replace, or choose another --out."
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
     asked = InitOptions(
         folder=folder, bids_filter=filter, bids_exclude=exclude, orientation=orientation, maps=maps

@@ -99,7 +99,7 @@ def simulate_command(
         ),
     ] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace the finished run in --out.")
+        bool, typer.Option("--replace", help="Begin anew where a run has ended, or was stopped.")
     ] = False,
     pages: Annotated[
         Literal["first", "all"],
@@ -124,9 +124,12 @@ def simulate_command(
     for who in () if policy_file else refused_by_policies(directory, overrides, maps):
         warn(f"a real run would be refused by {who} (cape policy)", as_json=as_json)
     policy = None if policy_file is None else _policy_of(policy_file)
+    if _ledger_of(policy) and not quiet:
+        # Before it is spent: near its end a run has charged nearly all of its epsilon.
+        then = "begins, and charges, anew" if through == "nvflare" else "goes on, charged once"
+        warn(f"a run that is stopped keeps its charges; typed again, it {then}", as_json=as_json)
     begin = functools.partial(
         simulate_folder,
-        out=out,
         through=through,
         settings=overrides,
         seed=seed,
@@ -139,7 +142,7 @@ def simulate_command(
         replace=replace,
         all_pages=pages == "all",
     )
-    _follow(begin, directory, policy, show=show, as_json=as_json, quiet=quiet)
+    _follow(begin, directory, policy, out, show=show, as_json=as_json, quiet=quiet)
 
 
 def _policy_of(path: Path) -> SitePolicy:
@@ -167,8 +170,7 @@ def rerun_command(
     policy = read_setup(finished).policy
     if ledger := _ledger_of(policy):
         warn(f"the ledger {ledger} charges this run again", as_json=as_json)
-    begin = functools.partial(rerun, out=out)
-    _follow(begin, finished, policy, show=show, as_json=as_json, quiet=quiet)
+    _follow(rerun, finished, policy, out, show=show, as_json=as_json, quiet=quiet)
 
 
 def _ledger_of(policy: SitePolicy | None) -> Path | None:
@@ -193,6 +195,7 @@ def _follow(
     begin: Callable[..., Path],
     folder: Path,
     policy: SitePolicy | None,
+    out: Path,
     *,
     show: bool,
     as_json: bool,
@@ -205,18 +208,22 @@ def _follow(
     before = _charged_by(ledger)
     try:
         with RunProgress(as_json=as_json, quiet=quiet) as progress:
-            results = begin(folder, on_progress=progress, on_subject=progress.subject)
+            results = begin(folder, out=out, on_progress=progress, on_subject=progress.subject)
     except BaseException as err:  # Ctrl-C above all
         from cape.simulation.run_loop import was_stopped
+        from cape.simulation.simulate import may_go_on
 
         if was_stopped(err):
-            text = "the run was stopped; the same command starts it again"
+            goes_on = may_go_on(out)
+            then = "goes on where it stopped" if goes_on else "starts it again"
+            text = f"the run was stopped; the same command {then}"
             now = _charged_by(ledger)
             if spent := max((now[run] for run in now.keys() - before.keys()), default=0.0):
                 from cape.privacy.accounting import display_epsilon
 
                 text += f". Epsilon {display_epsilon(spent)} was charged and stays (cape ledger "
-                text += f"--file {shlex.quote(str(ledger))}); starting again charges anew"
+                then = "going on charges nothing again" if goes_on else "a new start charges anew"
+                text += f"--file {shlex.quote(str(ledger))}); {then}"
             warn(text, as_json=as_json)
         raise
     print_results(results, as_json=as_json, quiet=quiet, show=show)

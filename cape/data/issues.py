@@ -7,7 +7,7 @@ in `cape.errors.CATALOGUE` may leave.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 from typing import Final, Literal
@@ -99,7 +99,7 @@ class IssueCode(Enum):
     PERSON_NOWHERE = (38, "W", "A person is in no row of a table of people; the person stays counted and adds zeros", "", "add a row, or write the name as it is here")
     VALUE_NONE = (38, "W", "People have no value in a column of the comparison; an outcome of theirs is left out, or, of a column of the formula, they are", "", "fill the cells if the values are known")
     OUTCOME_NONE = (38, "W", "A person's time courses give no outcome: one is constant, or the repetition time is too long or not known; the person stays counted and adds zeros", "", "look at the images")
-    VALUE_UNCLEAR = (38, "W", "Cells of the comparison are no numbers, and count as missing", "numbers with a decimal point", "correct the cells")
+    VALUE_UNCLEAR = (38, "W", "Cells of the comparison are no numbers, and count as missing", "numbers with a decimal point", "correct the cells; where 1,234 is no thousand, name the column in decimal_commas of the site's own site-policy.toml")
     COLUMN_OF_RUNS = (38, "W", "A column of the comparison follows from the runs whose outcomes are compared, and that of a table is not read", "", "give the column of the table another name if that one is meant")
     VALUE_FAR = (38, "W", "Values of an outcome lie far outside the range of the settings", "", "correct the cells")
     LEVEL_NOBODY = (38, "W", "Nobody here is of a level of the comparison", "", "leave it, or say how the table writes it (levels)")
@@ -204,7 +204,7 @@ class IssueCode(Enum):
     TR_NEEDED = (32, "X", "The repetition time is not known, but a filter needs it", "seconds", "write it into column 'tr' of the manifest")
     TR_CONVERTED = (33, "W", "The repetition time was converted to seconds", "seconds")
     CONFOUND_ROWS = (36, "X", "A confound table has another number of rows than its image has volumes", "one row per stored volume; dummies are dropped from both", "use the table that belongs to the image, with its first rows")
-    CONFOUNDS_MISSING = (37, "X", "A run has no confound table, but confounds are to be regressed out", "a table with {columns}", "name it in the manifest, or leave the run out (exclude in participants.tsv)")
+    CONFOUNDS_MISSING = (37, "X", "A run has no confound table, but confounds are to be regressed out", "a table with {columns}", "put it beside the image, name it in the manifest, or leave the run out")
     CONFOUND_COLUMNS = (37, "X", "A confound table lacks columns", "{columns}", "add the columns, or ask the owner for others")
     CONFOUND_CELL = (37, "X", "A cell of a confound table is not a number", "a number in every row; n/a in the first one only", "correct the table, or ask the owner for other columns")
     CONFOUND_FILLED = (37, "W", "Empty cells in the first row of a confound table count as 0")
@@ -249,6 +249,8 @@ class IssueCode(Enum):
         return f"E1{self.number:02d}" if self.severity == "E" else "E100"
 
 
+# Rules that all images of a program's output break alike, by their grid
+_OF_GRIDS: Final = (17, 18, 19)
 # What is usual in data that are right
 _REMARKS: Final = frozenset(
     IssueCode[name]
@@ -291,6 +293,7 @@ class Finding:
     private: str
     public: str
     places: tuple[str, ...] = ()  # each with what was found there; private, too
+    n_named: int = 0  # how many of them `private` names
     is_remark: bool = False  # no reason by itself to write to a site's staff
 
 
@@ -460,11 +463,13 @@ class Findings:
     def _finding(self, entry: _Entry) -> Finding:
         code = f"CAPE-{'E' if entry.severity == 'E' else 'W'}1{entry.code.number:02d}"
         places = list(dict.fromkeys(place for place in entry.places if place))
-        more = len(places) - MAX_PLACES
+        found, names = _alike(places) if entry.code.number in _OF_GRIDS else ("", places)
+        n_named = 1 if found and len(places) > MAX_PLACES else MAX_PLACES
+        more = len(places) - n_named
         parts = [f"{code} {entry.problem}" + ("" if entry.problem.endswith("?") else ".")]
         if places:
-            head = f"{len(places)} times: " if more > 0 else ""
-            shown = head + "; ".join(places[:MAX_PLACES]) + (f"; and {more} more" * (more > 0))
+            head = f"{len(places)} times{found}: " if more > 0 or found else ""
+            shown = head + "; ".join(names[:n_named]) + (f"; and {more} more" * (more > 0))
             parts.append(shown if shown.endswith(("?", ".")) else f"{shown}.")
         if entry.expected:
             parts.append(f"Expected {entry.expected}.")
@@ -478,6 +483,7 @@ class Findings:
             private=" ".join(parts),
             public=sentence if entry.severity == "E" else "",
             places=tuple(places),
+            n_named=n_named,
             is_remark=entry.code in _REMARKS,
         )
 
@@ -487,5 +493,19 @@ def in_full(findings: Iterable[Finding]) -> str:
     lines = []
     for finding in findings:
         lines.append(finding.private)
-        lines += [f"    {place}" for place in finding.places[MAX_PLACES:]]
+        lines += [f"    {place}" for place in finding.places[finding.n_named :]]
     return "\n".join(lines)
+
+
+def _alike(places: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return what was found at all places alike, after a comma, and the places without it.
+
+    Names of files stand without folders if they differ without.
+    """
+    cut = [place.rpartition(": ") for place in places]
+    if len(places) < 2 or len({found for _, _, found in cut}) > 1 or not cut[0][0]:
+        return "", places
+    names = [name.rpartition("/")[2] for name, _, _ in cut]
+    if len(set(names)) < len(names):
+        names = [name for name, _, _ in cut]
+    return f", {cut[0][2]}", names

@@ -13,6 +13,7 @@ from cape.algorithms.estimators import Array
 from cape.data.cifti import read_series
 from cape.data.cleaning import design, nuisance
 from cape.data.file_type import MATRIX_SUFFIXES, suffix_of
+from cape.data.folders import PARTICIPANTS
 from cape.data.images import Resampling, read_image
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.matrices import read_matrix
@@ -52,7 +53,12 @@ def read_run(
             raise UnusableFile(IssueCode.CONFOUND_ROWS, observed)
         confounds = np.concatenate([confounds, run.signals], axis=1)
     if how.strategy:
-        signals, stay, digest = strategy_confounds(run.path, how, n_times)
+        try:
+            signals, stay, digest = strategy_confounds(run.path, how, n_times)
+        except UnusableFile as err:
+            if run.confounds is None:
+                raise _no_table(run, f"what {how.strategy} needs") from err
+            raise
         # Columns that the owner named come first.
         confounds = np.concatenate([confounds, signals], axis=1)
         kept = None if stay.all() else stay[n_dummy:]
@@ -114,15 +120,19 @@ def _confounds(
 ) -> tuple[Array, str]:
     """Return columns (T, K) of the table of a run, and its SHA-256."""
     if run.confounds is None:
-        beside = "beside the file as *_desc-confounds_timeseries.tsv"
-        observed = f"sought in column 'confounds' of the manifest and {beside}"
-        raise UnusableFile(IssueCode.CONFOUNDS_MISSING, observed, columns=", ".join(columns))
+        raise _no_table(run, ", ".join(columns))
     table, digest = read_confounds(run.confounds, columns, issues)
     if len(table) != n_times:
         rest = f"({n_times - n_dummy} after dropping {n_dummy} dummies)"
         observed = f"{run.confounds.name}: {len(table)} rows, {n_times} volumes {rest}"
         raise UnusableFile(IssueCode.CONFOUND_ROWS, observed)
     return table, digest
+
+
+def _no_table(run: SiteRun, columns: str) -> UnusableFile:
+    mark = f"{run.mark or 1} into column exclude of {PARTICIPANTS} for {run.person}"
+    observed = f"to leave it out, write {mark}"
+    return UnusableFile(IssueCode.CONFOUNDS_MISSING, observed, columns=columns)
 
 
 def _mean_fd(run: SiteRun, n_times: int, n_dummy: int, *, required: bool) -> float | None:

@@ -58,6 +58,13 @@ class SiteRun:
     # (T, K): signals to regress out, besides columns of tables
     signals: Array | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def mark(self) -> str:
+        """The run as a cell of column exclude names it, ``ses-1_task-rest_run-2``."""
+        session = self.session and f"ses-{self.session}"
+        own = f"run-{self.run}" if self.run and "-" not in self.run else self.run
+        return "_".join(filter(None, (session, own)))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Person:

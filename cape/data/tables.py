@@ -29,6 +29,7 @@ from cape.delimited import (
     read_matrix_lines,
     separated,
     split_lines,
+    with_point,
 )
 from cape.frozen import dataclass
 from cape.settings.option import did_you_mean
@@ -70,7 +71,8 @@ def table_lines(
 ) -> list[Line]:
     """Return header and rows of a table; raises `UnusableFile` unless there is a header.
 
-    `by_line`: rows that are no UTF-8 are kept for the caller to judge; the header must be UTF-8.
+    `by_line`: rows are people: those that are no UTF-8 are kept for the caller to judge, and a
+    header of semicolons or tabs alone says what separates them, whatever the name says.
     """
     # Every second byte of UTF-16 is 0, which is valid in UTF-8.  If a row is a person, only the
     # header is checked: one person's bytes must not end the run.
@@ -85,7 +87,10 @@ def table_lines(
     if not lines[0].is_utf8:
         raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(lines[0]))
     line_cells(lines[0])
-    if other := other_separator(lines[0]):
+    other = other_separator(lines[0])
+    if by_line and other in (";", "\t") and not set(lines[0].text) & set(SEPARATORS) - {other}:
+        return [replace(line, delimiter=other) for line in lines]
+    if other:
         observed = f"{lines[0]} looks separated by {SEPARATORS[other]}"
         expected = SEPARATORS[delimiter]
         # A spreadsheet that writes semicolons writes 0,25: commas would then cut numbers in two.
@@ -385,6 +390,7 @@ def _records(path: Path, _stamp: object) -> Records:
 def _record(cell: str, line: Line) -> float:
     if cell.lower() in MISSING_CELLS:
         return np.nan
+    cell = with_point(cell)
     if not is_number(cell):
         raise UnusableFile(IssueCode.TABLE_CELL, f"{line}: '{cell[:20]}'")
     return float(cell)

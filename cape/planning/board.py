@@ -21,6 +21,8 @@ from cape.site.policy import SitePolicy, pair_text
 
 # computation -> language -> what is published
 BOARD_TEXTS: Final = tomllib.loads(Path(__file__).with_name("board.toml").read_text("utf-8"))
+# groups or values -> language -> what a comparison asks
+ASKED_TEXTS: Final = BOARD_TEXTS.pop("asked")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +31,7 @@ class BoardFacts:
 
     computation: str
     published: dict[str, str]  # by language
+    terms: str  # what a comparison asks, as columns are called
     n_sites: int
     colluders: int
     single_sums: bool  # the noisy sum of each site is seen, not only that of all
@@ -65,7 +68,9 @@ def board_facts(
     mu = gdp_mu(epsilon=config.epsilon, delta=config.delta)
     question = config.question
     public = () if question is None else question.public
-    terms = "" if question is None else ", ".join(term.text for term in question.asked)
+    asked = () if question is None else question.asked
+    variables = [question.variable(name) for term in asked for name in term.names if question]
+    groups = not all(variable.is_range for variable in variables)
     pairs = {gdp_mu(epsilon=e, delta=d): (e, d) for e, d in policy.max_total}
     # Of the papers' computations some send each sum with seeds that cancel, in the clear.
     in_clear = getattr(config, "zero_sum", "ring") == "gaussian"
@@ -78,9 +83,10 @@ def board_facts(
     return BoardFacts(
         computation=computation.name,
         published={
-            language: text.format(terms=terms)
+            language: text.format(asked=ASKED_TEXTS["groups" if groups else "values"][language])
             for language, text in BOARD_TEXTS[computation.name].items()
         },
+        terms=", ".join(term.text for term in asked),
         n_sites=n_sites,
         colluders=config.colluders(n_sites),
         single_sums=single_sums,

@@ -132,18 +132,11 @@ def _lacking(lists: Lists, without: Collection[Path]) -> Iterator[str]:
             mark = f"column exclude of {PARTICIPANTS} for {person.label}"
             if people.source in MANIFEST_NAMES:
                 some, mark = False, f"column exclude of its row in {people.source}"
-            cell = ", ".join(map(_word, lacking)) if some else "1"
+            cell = ", ".join(run.mark for run in lacking) if some else "1"
             yield (
                 f"{lacking[0].name} has no confound table with motion; to leave it out, write "
                 f"{cell} into {mark}"
             )
-
-
-def _word(run: SiteRun) -> str:
-    """Return a run as a cell of column exclude names it, ``ses-1_task-rest_run-2``."""
-    session = run.session and f"ses-{run.session}"
-    own = f"run-{run.run}" if run.run and "-" not in run.run else run.run
-    return "_".join(filter(None, (session, own)))
 
 
 def _columns(table: Path) -> Sequence[str]:

@@ -45,11 +45,13 @@ def known_cells(cells: Sequence[str]) -> list[str]:
 
 def kind_of_cells(known: Sequence[str]) -> str:
     """Return what most of some cells are, none of which is missing."""
-    if 2 * sum(map(is_comma, known)) > len(known):
-        return COMMAS
     if 2 * sum(_DATE.fullmatch(cell) is not None for cell in known) > len(known):
         return DATES
     n_numbers = sum(parse_number(cell) == parse_number(cell) for cell in known)
+    # Those that have one reading are read: one cell that has two is asked about.
+    n_commas = sum(map(is_comma, known))
+    if n_commas and n_commas + n_numbers >= _MOST * len(known):
+        return COMMAS
     return NUMBERS if n_numbers >= _MOST * len(known) else TEXTS
 
 

@@ -583,7 +583,7 @@ def simulate_folder(
     surrogate : bool
         Also run smooth noise and show its figures.
     replace : bool
-        Delete an earlier run in `out`.
+        Begin anew where a run has ended, or was stopped; else a stopped one goes on.
     all_pages : bool
         Draw the page of every site, not of the first alone.
     on_progress, on_subject : callable, optional
@@ -676,7 +676,11 @@ def rerun(
     PosixPath('.../again/consortium')
     """
     options = RunOptions(
-        out=Path(out), store=_store_folder(), on_progress=on_progress, on_subject=on_subject
+        out=Path(out),
+        replace=False,
+        store=_store_folder(),
+        on_progress=on_progress,
+        on_subject=on_subject,
     )
     return simulation.rerun(Path(finished), options, _find_way)
 

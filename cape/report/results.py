@@ -80,6 +80,13 @@ class Results:
     def departed(self) -> tuple[str, ...]:
         return tuple(site for site in self.sites if site not in self.survivors)
 
+    @property
+    def who_counts(self) -> str:
+        """How many people count, of how many where that is known to differ."""
+        return (
+            f"{self.counted.counted} of {self.n_subjects}" if self.counted else f"{self.n_subjects}"
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoiseBand:

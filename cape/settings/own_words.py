@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Final, Self
 
+from cape.delimited import with_point
 from cape.errors import FoundError
 from cape.frozen import dataclass
 from cape.settings.question import parse_number
@@ -79,12 +80,13 @@ class OwnWords:
     def reader(self, name: str) -> Callable[[str], float]:
         """Return what reads a cell of a column in the owner's unit; NaN: it is no number.
 
-        With decimal commas a point is no decimal sign: 1.234 may be a thousand.
+        Each cell by itself: one person's cell must not change how others are read.  Where the site
+        states decimal commas, a point is no decimal sign: 1.234 may be a thousand.
         """
         by, commas = self.times(name), self._names(self.decimal_commas, name)
 
         def read(cell: str) -> float:
-            text = cell.replace(".", "?").replace(",", ".") if commas else cell
+            text = cell.replace(".", "?").replace(",", ".") if commas else with_point(cell)
             return parse_number(text) * by
 
         return read

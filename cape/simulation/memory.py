@@ -10,9 +10,18 @@ from typing import Any
 
 from cape.data.folders import words_beside
 from cape.engines.coinstac.computation import write_error
-from cape.engines.coinstac.documents import reply_document
+from cape.engines.coinstac.documents import (
+    Document,
+    decode_envelope,
+    decode_run,
+    encode_broadcast,
+    encode_run,
+    reply_document,
+)
 from cape.engines.coinstac.site import write_notice
 from cape.errors import CapeError
+from cape.frozen import dataclass
+from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.protocol.outcome import Outcome
 from cape.protocol.phases import (
@@ -26,12 +35,13 @@ from cape.protocol.phases import (
 from cape.protocol.ports import Source
 from cape.settings.config import Config
 from cape.simulation.dropout import FIRST_PHASE, ActiveSites, Drop
+from cape.simulation.run_loop import BEFORE_JOIN
 from cape.site.context import RUN_SECRET, AggregatorContext, SiteContext
 from cape.site.identity import IdentityFiles
 from cape.site.ledger_file import LifetimeLedger, ledger_file_of
 from cape.site.policy import NO_LEDGER, SitePolicy, tightened_beside
 from cape.site.site_data import FileSource
-from cape.site.store import FileStore, JoinRecord, MemoryStore, ReplyEntry
+from cape.site.store import Card, FileStore, JoinRecord, MemoryStore, ReplyEntry
 
 
 def _all_runs(policy: SitePolicy, site: str, source: Source) -> LifetimeLedger | None:
@@ -44,6 +54,35 @@ def _all_runs(policy: SitePolicy, site: str, source: Source) -> LifetimeLedger |
 
 def _own_policy(policy: SitePolicy, folder: Path, site: str) -> SitePolicy:
     return tightened_beside(policy.saying(words_beside(folder)), folder, site)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _SiteState:
+    card: tuple[str, int, str, str, str]
+    secrets: dict[str, bytes]
+    entries: tuple[ReplyEntry, ...]
+    contents: str  # fingerprint of the accepted files
+    run: str  # its name in `_RunState.runs`, which most sites share
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _RunState:
+    sites: dict[str, _SiteState]
+    runs: dict[str, Any]
+    remaining: tuple[str, ...]
+    aggregator: Any
+    kept: dict[str, bytes]
+    request: Any
+
+
+def _name(run: Run[Any]) -> str:
+    # What was told and what was charged determine all else.
+    return f"{run.transcript.hex()} {run.ledger.head if run.ledger else ''}"
+
+
+def contents_of(state: Document) -> dict[str, dict[str, object]]:
+    """Return for each site the listing that makes a source refuse other files (E161)."""
+    return {site: {"contents": own["contents"]} for site, own in state["sites"].items()}
 
 
 class MemoryTransport:
@@ -61,6 +100,7 @@ class MemoryTransport:
         folders: Mapping[str, Path] | None = None,
     ) -> None:
         self._config, self._policy, self._out = config, policy, out
+        self._computation, self._sources = computation, sources
         survives = config.aggregation == "secagg"
         self.active = ActiveSites(list(sources), drops, survives=survives)
         self._stores = {
@@ -126,6 +166,44 @@ class MemoryTransport:
         # The replies of all sites have the same number of bytes.
         size = next(iter(entries.values())).bytes
         return (None if ended else self._request.progress), size
+
+    def state(self) -> Document:
+        if self._request is None:
+            raise TypeError("no exchange has ended")
+        runs = {_name(run): run for run in self._runs.values()}
+        state = _RunState(
+            sites={
+                site: _SiteState(
+                    card=party.card,
+                    secrets=self._stores[site].secrets,
+                    entries=tuple(self._stores[site].entries),
+                    contents=getattr(self._sources[site], "contents", ""),
+                    run=_name(self._runs[site]),
+                )
+                for site, party in self._parties.items()
+            },
+            runs={name: encode_run(run) for name, run in runs.items()},
+            remaining=self.active.remaining,
+            aggregator=encode_run(self._state),
+            kept=self._kept,
+            request=encode_broadcast(self._request),
+        )
+        document: Document = wire.encode(state, _RunState)
+        return document
+
+    def go_on(self, state: Document) -> Progress:
+        saved: _RunState = wire.decode_document(state, _RunState)
+        self.active.remaining, self._kept = saved.remaining, saved.kept
+        self._state = decode_run(self._computation, saved.aggregator, party="the aggregator")
+        for site, own in saved.sites.items():
+            store = self._stores[site]
+            store.card, store.secrets = Card(*own.card), own.secrets
+            store.entries = list(own.entries)
+            del self._parties[site].noise  # of a run that did not begin
+            self._runs[site] = decode_run(self._computation, saved.runs[own.run], party=site)
+        asked = self._runs[saved.remaining[0]].phase.broadcast
+        self._request = decode_envelope(saved.request, asked, broadcast=True)
+        return self._request.progress or BEFORE_JOIN
 
     def _keep_journal(self, party: SiteContext, output: Path) -> None:
         """Write what frees the budget of a run whose process was killed (`leave_run`)."""

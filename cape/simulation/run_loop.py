@@ -6,10 +6,12 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from cape.engines.coinstac.documents import Document
 from cape.errors import CapeError, ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.protocol import wire
@@ -38,9 +40,10 @@ class RunOptions:
 
     `settings` override ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the result is not private.
     `drops` are ``site@phase:round``; `policy` applies to every site, with absolute paths.
-    `maps`: a finished run or a file of public template maps.  `replace`: overwrite a finished run
-    in `out`, else ConfigError E016.  `store`: cache folder of read files, or None.  `all_pages`:
-    draw the page of every site, not of the first alone; `cape report` draws them later.
+    `maps`: a finished run or a file of public template maps.  `replace`: begin anew over a run in
+    `out`; else one that was stopped goes on, and a finished one is ConfigError E016.  `store`:
+    cache folder of read files, or None.  `all_pages`: draw the page of every site, not of the first
+    alone; `cape report` draws them later.
     """
 
     out: Path
@@ -117,12 +120,25 @@ OnProgress = Callable[[ProgressLine], None]
 OnSubject = Callable[[str, int, int], None]
 
 
-def run_to_end(link: Transport, on_progress: OnProgress | None, *, epsilon: float = 0.0) -> None:
-    """Play all exchanges of a run; `epsilon` is that of its settings, for its progress."""
-    last = BEFORE_JOIN
-    for exchange in range(1, MAX_EXCHANGES):
+def run_to_end(
+    link: Transport,
+    on_progress: OnProgress | None,
+    *,
+    epsilon: float = 0.0,
+    last: Progress = BEFORE_JOIN,
+    keep: Callable[[Document], None] | None = None,
+) -> None:
+    """Play the exchanges of a run after `last`; `keep` takes the state after each.
+
+    `epsilon` is that of its settings, for its progress.
+    """
+    for exchange in range(max(last.exchange, 1), MAX_EXCHANGES):
         began = time.monotonic()
         progress, size = link.exchange()
+        if keep is not None and progress is not None:
+            # A run does not end for want of a bookmark; an earlier one stays valid.
+            with suppress(CapeError, OSError, ValueError):
+                keep(link.state())
         if on_progress is not None:
             seconds, n_sites = time.monotonic() - began, len(link.active.remaining)
             line = progress_line(exchange, last, progress or last, seconds, n_sites, size)

@@ -39,7 +39,8 @@ from cape.report.network_maps import Brought
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, RESERVED, Config, settings_of_few
 from cape.settings.own_words import POLICY_FILE
-from cape.simulation.run_loop import RunOptions, RunSetup, read_setup
+from cape.simulation.going_on import IN_PLACE, goes_on, note_begin, read_state, write_state
+from cape.simulation.run_loop import RunOptions, RunSetup, read_setup, was_stopped
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way, notices
 from cape.site.files import folder_lock, why_and_where
 from cape.site.places import SitePlaces
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 # Settings that count the sites of a consortium, or name them
 OF_OTHERS = ("n_sites", "site_names", "min_sites", "min_survivors", "assumed_colluders")
+# Where a run works in its folder of results until it has ended
+WORK = ".work"
 # TOML, the format of a site's policy file, has no larger integers.
 MAX_SEED = 2**63 - 1
 
@@ -76,6 +79,7 @@ def simulate(directory: Path, options: RunOptions, find_way: FindWay = find_way)
     # Comparisons without a guarantee always have a seed, which marks them as simulations.
     if seed is None and computation.simulation_only:
         seed = secrets.randbelow(2**31)
+        options = dataclasses.replace(options, replace=True)  # nobody can type this seed again
     limit = options.policy
     if limit is None:
         # One person has data and noise here, so the limits of a policy would not protect.
@@ -123,6 +127,11 @@ def rerun(finished: Path, options: RunOptions, find_way: FindWay = find_way) -> 
     return _play(setup, out, options, find_way)
 
 
+def may_go_on(out: Path) -> bool:
+    """Whether the folder holds a run that was stopped and that the same command goes on with."""
+    return goes_on(out.resolve() / WORK)
+
+
 def _data_of(setup: RunSetup) -> Path:
     directory = Path(setup.directory)
     if not directory.is_dir():
@@ -132,7 +141,7 @@ def _data_of(setup: RunSetup) -> Path:
 
 
 def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) -> Path:
-    directory, way, work = Path(setup.directory), find_way(setup.through), out / ".work"
+    directory, way, work = Path(setup.directory), find_way(setup.through), out / WORK
     sites = site_folders(directory)
     try:
         work.mkdir(parents=True, exist_ok=True)
@@ -140,29 +149,41 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
         problem, do = "the folder cannot be made", "choose another --out."
         raise ConfigError("E016", problem=problem, do=do, detail=why_and_where(err)) from err
     with folder_lock(work, "this results folder", patience=0.0):
-        # Under the lock: what lies here is of a simulation that was killed.
-        _leave_run(work, sites)
-        empty(work)
+        # Under the lock: what lies here is of a simulation that was stopped or killed.
+        state = None if options.replace else read_state(work, setup, sites)
+        if state is None:
+            _leave_run(work, sites)
+            empty(work)
+            note_begin(work, setup, sites)
         try:
-            play = Play(setup=setup, sites=sites, work=work, options=options)
-            way.play(play)
-            setup = dataclasses.replace(setup, notices=notices(play))
-            _score(setup, work / "remote" / "transfer", _counted(work, sites))
-            for site in list(sites)[: None if options.all_pages else 1]:
-                draw_site(work / site / "output")
+            told = None if state is None else state.get(IN_PLACE)
+            if told is None:
+                play = Play(setup=setup, sites=sites, work=work, options=options, state=state)
+                way.play(play)
+                told = notices(play)
+                _score(setup, work / "remote" / "transfer", _counted(work, sites))
+                for site in list(sites)[: None if options.all_pages else 1]:
+                    draw_site(work / site / "output")
+                # From here on files are moved: nothing can be played again.
+                write_state(work, {IN_PLACE: told})
+            setup = dataclasses.replace(setup, notices={s: tuple(told[s]) for s in told})
             _collect(work, out, list(sites))
             setup.write(out)
-        except BaseException:  # passed on
+        except BaseException as err:  # passed on
             _leave_run(work, sites)
             _keep_errors(work, out)
+            if not was_stopped(err) or not goes_on(work):
+                shutil.rmtree(work, ignore_errors=True)
             raise
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
     return out / "consortium"
 
 
 def _leave_run(work: Path, sites: Mapping[str, Path]) -> None:
-    """Free what a stopped run holds in ledgers of its sites; what it charged stays charged."""
+    """Free what a stopped run holds in ledgers of its sites; what it charged stays charged.
+
+    A run that goes on takes its place again.
+    """
     for site, data in sites.items():
         # One level deeper in FLARE, whose sites keep a folder per run
         for journal in (*(work / site).glob("output/.cape"), *(work / site).glob("*/output/.cape")):
@@ -399,13 +420,13 @@ def check_places(sites: Mapping[str, Path], out: Path) -> None:
     for name in (*RESERVED, CONTAINER_LOGS):
         if name in sites:
             raise refuse(f"a site cannot be called '{name}': {sites[name]}", "rename its folder.")
-    for target in (out / ".work", out / "consortium", *(out / site for site in sites)):
+    for target in (out / WORK, out / "consortium", *(out / site for site in sites)):
         for place in sites.values():
             if target == place or target in place.parents or place in target.parents:
                 apart = shlex.quote(str(place.with_name(f"{place.name}-results")))
                 problem = f"results in {target} would lie over the data in {place}"
                 raise refuse(problem, f"choose a folder beside them: --out {apart}")
-        ours = target.name == ".work" or any((target / mark).exists() for mark in RESULT_FILES)
+        ours = target.name == WORK or any((target / mark).exists() for mark in RESULT_FILES)
         if target.is_dir() and any(target.iterdir()) and not ours:
             raise refuse(f"{target} holds something that is no earlier result of cape")
 

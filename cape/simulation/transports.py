@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from cape.data.folders import words_beside
 from cape.engines.coinstac.computation import run
-from cape.engines.coinstac.documents import for_site, inline, is_addressed
+from cape.engines.coinstac.documents import Document, for_site, inline, is_addressed
 from cape.errors import CapeError, ReportedError, StoppedError
 from cape.protocol import wire
 from cape.protocol.messages import Progress
@@ -33,6 +33,12 @@ class Transport(Protocol):
 
     def exchange(self) -> tuple[Progress | None, int]:
         """Play one round; return the broadcast's progress (None: ended) and one reply's bytes."""
+
+    def state(self) -> Document:
+        """Return what `go_on` needs after this exchange; CapeError if it is too long."""
+
+    def go_on(self, state: Document) -> Progress:
+        """Take the place of the transport that left this state; return its last progress."""
 
 
 class PartyRunner(Protocol):
@@ -197,6 +203,16 @@ class DocumentTransport:
         if not is_addressed(self._input):
             self._input = inline(self._input, self._arrived)
         return wire.decode(self._input["progress"], Progress), size
+
+    def state(self) -> Document:
+        own = {"caches": self._caches, "input": self._input, "iteration": self._iteration}
+        return {**own, "remaining": list(self.active.remaining)}
+
+    def go_on(self, state: Document) -> Progress:
+        self._caches, self._input = state["caches"], state["input"]
+        self._iteration, self.active.remaining = state["iteration"], tuple(state["remaining"])
+        progress: Progress = wire.decode(self._input["progress"], Progress)
+        return progress
 
     @property
     def _arrived(self) -> Path:

@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from cape.computations import configured
+from cape.engines.coinstac.documents import Document
 from cape.engines.coinstac.site import NOTICE_FILE
-from cape.errors import ConfigError, SubjectsWarning
+from cape.errors import CapeWarning, ConfigError, SubjectsWarning
 from cape.frozen import dataclass
 from cape.protocol.phases import Computation
 from cape.settings.config import Config
 from cape.simulation.dropout import ActiveSites, Drop, read_drop
-from cape.simulation.memory import MemoryTransport
+from cape.simulation.going_on import write_state
+from cape.simulation.memory import MemoryTransport, contents_of
 from cape.simulation.run_loop import (
+    BEFORE_JOIN,
     OnProgress,
     OnSubject,
     ProgressLine,
@@ -50,6 +53,7 @@ class Play:
     sites: Mapping[str, Path]
     work: Path
     options: RunOptions  # of its caller; what is played stands in `setup`
+    state: Document | None = None  # after the last exchange of a run that goes on
 
     @property
     def maps(self) -> Path | None:
@@ -76,10 +80,11 @@ CONTAINER_LOGS = "container-logs"
 
 def in_memory(play: Play) -> None:
     computation, config, drops, _ = _bound(play)
+    read = {} if play.state is None else contents_of(play.state)
     sources = {
         site: FileSource(
             path,
-            {},
+            read.get(site, {}),
             config,
             site,
             stop_if_most_fail=play.setup.policy.stop_if_most_fail,
@@ -139,7 +144,15 @@ def find_way(through: str, ways: Mapping[str, Way] = WAYS) -> Way:
 
 def _run_to_end(transport: Transport, play: Play) -> None:
     epsilon = float(play.setup.settings.get("epsilon") or 0.0)
-    run_to_end(transport, _telling(play), epsilon=epsilon)
+    last = BEFORE_JOIN
+    if play.state is not None:
+        last = transport.go_on(play.state)
+        at = f"exchange {last.exchange} of {last.exchanges}"
+        text = f"goes on at {at}, where it was stopped; nothing is charged again"
+        warnings.warn(text, CapeWarning, stacklevel=4)
+    # Elsewhere a container or an engine has homes of sites that end with it.
+    keep = partial(write_state, play.work) if play.setup.through in WAYS else None
+    run_to_end(transport, _telling(play), epsilon=epsilon, last=last, keep=keep)
 
 
 def _telling(play: Play) -> OnProgress:

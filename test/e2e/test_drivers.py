@@ -162,14 +162,14 @@ def test_links_in_the_folder_of_mapped_files_are_not_followed(tmp_path) -> None:
     (base / "to-file").symlink_to(outside / "deep" / "file")
     (base / "inner" / "round").symlink_to(base)
     (base / "to-nothing").symlink_to(tmp_path / "nothing")
-    before = site_half._listing(base)
+    before = site_half.files_below(base)
     names = [name for name, *_ in before]
     assert names == ["inner/file", "inner/round", "to-file", "to-folder", "to-nothing"]
     (outside / "deep" / "file").write_text("something else")
-    assert site_half._listing(base) == before
+    assert site_half.files_below(base) == before
     (base / "to-folder").unlink()
     (base / "to-folder").symlink_to(base / "inner")  # another link is another request
-    assert site_half._listing(base) != before
+    assert site_half.files_below(base) != before
 
 
 @pytest.mark.usefixtures("no_pages")

@@ -112,7 +112,7 @@ def another_name(t: Tables) -> None:
 
 
 def decimal_comma(t: Tables) -> None:
-    t.change("age", lambda cell: f"{cell},5")
+    t.change("age", lambda cell: f"{cell},500")
 
 
 def header_short(t: Tables) -> None:
@@ -125,7 +125,7 @@ def header_short(t: Tables) -> None:
 
 
 def other_separator(t: Tables) -> None:
-    t.edit = lambda name, text: text.replace("\t", ";")
+    t.edit = lambda name, text: text.replace("\t", ",")
 
 
 def months(t: Tables) -> None:
@@ -157,7 +157,7 @@ FAULTS: dict[Callable[[Tables], None], tuple[str, str, bool]] = {
     another_name: ("E139", "icv; did you mean 'etiv'?", True),
     decimal_comma: ("E139", "decimal commas?", False),
     header_short: ("E139", "80 rows have 4 cells, not 3: is the header one cell short?", False),
-    other_separator: ("E138", "looks separated by a semicolon", False),
+    other_separator: ("E138", "looks separated by a comma", False),
     months: ("E139", "months for years?", True),
     other_ids: ("E138", "none of 80 people here", False),
     one_level: ("E139", "sex: 80 of 80 are F: constant?", False),
@@ -231,6 +231,40 @@ def test_the_line_that_is_printed_mends_it(tmp_path, fault) -> None:
     elif found := re.search(r"as_it_is = \[.*?\]", text):
         _, findings = read(wrong, f"{found[0]}\n{POLICY}", "as it is")
         assert not findings.blocked
+
+
+def test_a_table_as_a_spreadsheet_writes_it_is_the_same_table(tmp_path) -> None:
+    """Semicolons were refused, then decimal commas: two corrections before the first run."""
+
+    def read(where: str, edit: Callable[[str, str], str]):
+        tables = Tables(2)
+        for name in ("age", "icv", "hippocampus"):
+            tables.change(name, lambda cell: f"{cell}.25")
+        tables.edit = edit
+        folder, findings = tables.written(tmp_path / where), Findings("b")
+        words = load_policy(folder / "site-policy.toml").words
+        labels = tables.people["participant_id"]
+        people = read_compared(folder, words, QUESTION, labels, findings)
+        return people, [finding.private for finding in findings.listing()]
+
+    def as_excel(name: str, text: str) -> str:
+        return text.replace("\t", ";").replace(".", ",")
+
+    def one_has_two_readings(name: str, text: str) -> str:
+        return re.sub(r"(;\d\d,25)\b", ";45,500", as_excel(name, text), count=1)
+
+    right, findings = read("right", lambda name, text: text)
+    assert not findings
+    people, findings = read("excel", as_excel)
+    assert not findings
+    assert all((people.codes[name] == codes).all() for name, codes in right.codes.items())
+    assert (people.u == right.u).all()
+    # One person's cell decides how that cell is read, and no other.
+    people, (told,) = read("one", one_has_two_readings)
+    assert "decimal_commas" in told
+    differ = people.codes["age"] != right.codes["age"]
+    assert differ.sum() == 1
+    assert np.isnan(people.codes["age"][differ]).all()
 
 
 def test_all_faulty_columns_are_told_in_one_go(tmp_path) -> None:

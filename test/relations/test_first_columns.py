@@ -25,7 +25,7 @@ Cells = dict[str, list[str]]
 OTHERWISE: Mapping[str, tuple[str, Callable[[str], str]]] = {
     "another coding": ("sex", {"M": "1", "F": "2"}.__getitem__),
     "another word": ("dx", {"SZ": "SZ", "control": "HC"}.__getitem__),
-    "decimal commas": ("age", lambda cell: cell.replace(".", ",")),
+    "decimal commas": ("age", lambda cell: cell.replace(".5", ",500")),
     "days": ("age", lambda cell: f"{float(cell) * 365.25:.0f}"),
     "texts": ("age", "about {}".format),
     "another unit": ("hippocampus", lambda cell: f"{float(cell) / 1000:.4f}"),
@@ -124,7 +124,10 @@ def test_decimal_commas_are_read_where_the_site_states_them(name: str) -> None:
     # A point may stand for thousands.
     assert all(math.isnan(read(cell)) for cell in ("1.234", "1.234,5", "4,1,3", ",", "1,5 kg"))
     assert words.reader("icv")("1500.5") == 1500.5
-    assert math.isnan(words.reader("icv")("1500,5"))
+    # Of a column that it does not state, what can be nothing else.
+    told = {"1500,5": 1500.5, "0,345": 0.345, "41,3": 41.3, "-1,25": -1.25, "1500,500": 1500.5}
+    assert {cell: words.reader("icv")(cell) for cell in told} == told
+    assert all(math.isnan(words.reader("icv")(cell)) for cell in ("1,500", "-12,345", "1,2,3"))
 
 
 @pytest.mark.parametrize(("here", "there"), [

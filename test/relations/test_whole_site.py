@@ -258,10 +258,14 @@ def test_every_road_says_how_many_people_count_and_by_which_rules(
     quick = {"symmetry": "assume"} if settings is IMAGES else {}  # no null to simulate
     run += [f"--set={name}={value}" for name, value in quick.items()]
     told(typer.invoke(app, run).output)
-    told((out / "consortium" / "index.html").read_text())
+    page = (out / "consortium" / "index.html").read_text()
+    told(page)
+    # The heading, its card and the methods named all who are listed, without a word.
+    assert f"{n} of {listed} people, {len(SITES)} sites" in " ".join(page.split())
+    assert f"<dd>{listed}</dd>" not in page
     counted = read_json(out / "consortium" / "results.json")["counted"]
     assert (counted["listed"], counted["counted"], len(counted["why"])) == (listed, n, len(rules))
-    told((out / "consortium" / "methods.md").read_text(), of=[])
+    told((out / "consortium" / "methods.md").read_text(), f"on {n} of {listed} subjects", of=[])
     said = read_setup(out).notices
     for k, site in enumerate(SITES):
         own = (out / site / "private" / "index.html").read_text()

@@ -89,7 +89,7 @@ def _join(
     for name in ("site-error.txt", NOTICE_FILE):  # of an earlier run
         (request.output / name).unlink(missing_ok=True)
     # The digest covers the files: after a change the stored answer is not repeated.
-    digest = _digest([request.input, _listing(request.base)])
+    digest = _digest([request.input, files_below(request.base)])
     inputs = {name: request.input[name] for name in SITE_INPUTS if name in request.input}
     inputs["beside"] = policies_below(request.base)
     no_settings = (*SITE_INPUTS, EXPERT, "start")
@@ -100,7 +100,7 @@ def _join(
     # Folder and question identify the run: repeated, it counts once.
     access = Asked(
         access_id=_digest([str(request.output.resolve()), digest]),
-        question=_digest([settings, inputs, [entry[:2] for entry in _listing(request.base)]]),
+        question=_digest([settings, inputs, [entry[:2] for entry in files_below(request.base)]]),
     )
     context, open_source = _context(request, places, computation, config, store, inputs, access)
     store.data = source = open_source()
@@ -371,8 +371,8 @@ def home_of(places: SitePlaces, output: Path) -> Path:
     return places.home or output.resolve().parent / ".cape-site"
 
 
-def _listing(base: Path) -> list[list[Any]]:
-    # Names, sizes and times.  Links are not followed, because the walk might not end.
+def files_below(base: Path) -> list[list[Any]]:
+    """Return name, size and time of each file; links are not followed: the walk might not end."""
     entries = []
     for folder, folders, names in os.walk(base):
         linked = [name for name in folders if Path(folder, name).is_symlink()]

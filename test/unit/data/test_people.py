@@ -300,11 +300,28 @@ def test_a_stop_for_image_content_says_no_more_than_e100_whatever_the_catalogue_
 def test_equal_problems_become_one_finding_and_long_lists_are_counted():
     findings = Findings("B")
     for m in range(25):
-        findings.add(IssueCode.GRID_ROUNDED, f"sub-{m}: 0.01 mm", most=0.1)
+        findings.add(IssueCode.GRID_ROUNDED, f"sub-{m}: 0.0{m} mm", most=0.1)
     (only,) = findings.listing()
-    assert "25 times: sub-0: 0.01 mm; sub-1: 0.01 mm; sub-2: 0.01 mm; and 22 more." in only.private
+    assert "25 times: sub-0: 0.00 mm; sub-1: 0.01 mm; sub-2: 0.02 mm; and 22 more." in only.private
     assert len(in_full([only]).splitlines()) == 1 + 22  # all of them in a file
     assert not findings.blocked
+
+
+def test_what_all_files_have_in_common_is_told_once_with_one_name():
+    """Forty images on one other grid were three paths of 120 letters, each with the same shape."""
+    findings = Findings("B")
+    for m in range(43):
+        name = f"sub-{m:03d}/ses-1/func/sub-{m:03d}_ses-1_bold.nii.gz"
+        findings.add(IssueCode.GRID_ROUNDED, f"{name}: shape (20, 23, 20)", most=0.1)
+    (only,) = findings.listing()
+    told = "43 times, shape (20, 23, 20): sub-000_ses-1_bold.nii.gz; and 42 more."
+    assert told in only.private
+    assert len(in_full([only]).splitlines()) == 1 + 42  # all of them in a file
+    # Where names of files do not tell people apart, folders do.
+    findings = Findings("B")
+    for m in range(2):
+        findings.add(IssueCode.GRID_ROUNDED, f"{m}/rest.nii: 0.01 mm", most=0.1)
+    assert "2 times, 0.01 mm: 0/rest.nii; 1/rest.nii." in findings.listing()[0].private
 
 
 LONG = "a" * 5000

@@ -106,6 +106,18 @@ def test_a_strategy_that_the_tables_cannot_give_is_one_finding_with_what_is_miss
 
 
 @pytest.mark.parametrize(
+    "given", [{}, {"confound_strategy": "none", "confounds": "motion6"}], ids=["nilearn", "names"]
+)
+def test_a_run_without_a_table_names_the_cell_that_leaves_it_out(tmp_path, given):
+    """`cape init` said what to type; the warning told of "the same parent directory"."""
+    site(tmp_path, [0, 0])
+    next(tmp_path.rglob("sub-01*_desc-confounds_timeseries.tsv")).unlink()
+    (first,) = texts(tmp_path, replace(CONFIG, **given))
+    assert "A run has no confound table" in first
+    assert "write task-rest into column exclude of participants.tsv for 01" in first
+
+
+@pytest.mark.parametrize(
     "given",
     [
         {},

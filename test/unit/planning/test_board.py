@@ -12,7 +12,7 @@ import pytest
 from cape.cli import main
 from cape.computations import load, names
 from cape.errors import ConfigError
-from cape.planning.board import BOARD_TEXTS, board_facts, board_texts
+from cape.planning.board import ASKED_TEXTS, BOARD_TEXTS, board_facts, board_texts
 from cape.planning.consortium_folder import read_settings
 from cape.privacy.accounting import gdp_mu
 from cape.site.policy import SitePolicy
@@ -35,7 +35,18 @@ def test_every_computation_with_a_guarantee_has_its_words_in_each_language() -> 
         given = QUESTION if name == "capecontrast" else {"computation": name}
         text = text_of(**given)
         for language in ("en", "de"):
-            assert words[language].format(terms="dx") in text, name
+            assert words[language].format(asked=ASKED_TEXTS["groups"][language]) in text, name
+
+
+def test_participants_are_told_of_groups_of_the_study_and_never_of_a_column() -> None:
+    """They read that measurements differ "with dx"; the board reads the column's name as well."""
+    for asked, kind in (("dx + age", "groups"), ("age", "values")):
+        for_board, text = text_of(
+            **{**QUESTION, "formula": asked, "ask": asked.partition(" ")[0]}, public="dx"
+        ).split("## For participants")
+        assert f"named in the study ({asked.partition(' ')[0]})" in for_board
+        assert not re.search(r"\bdx\b|\bage\b|\bSZ\b|\bcontrol\b", text)
+        assert all(words in text for words in ASKED_TEXTS[kind].values())
 
 
 def test_the_form_says_the_odds_that_the_accountant_gives() -> None:
@@ -69,6 +80,7 @@ def test_a_comparison_of_public_labels_says_that_groups_are_not_protected_and_ot
     public = text_of(**QUESTION, public="dx")
     for told in (
         "control, SZ (fewer than 5: 0)", "belongs to a group is **not** protected",
+        "each group named in the study is published",
         "can read the last one's group", "another person of your group",
         "Dass Sie zu einer Gruppe gehören, ist deshalb nicht geschützt",
     ):  # fmt: skip

@@ -22,7 +22,7 @@ COLUMNS: dict[str, tuple[list[str], str]] = {
     "eTIV": ([str(1.2e6 + m) for m in range(N)], "numbers, usually 1000:2100 cm3"),
     "crp": ([f"{m / 7:.3f}" for m in range(N)], "numbers, whose range nobody but you can state"),
     "subtype": (["rare", *["common"] * (N - 1)], "levels common 39, rare 1"),
-    "bmi": ([f"{20 + m},5" for m in range(N)], "not used: decimal commas: write numbers with a"),
+    "bmi": ([f"{20 + m},500" for m in range(N)], "not used: decimal commas: write numbers with a"),
     "scan": (["12.03.2024"] * (N - 1) + ["13.3.24"], "not used: dates"),
     "notes": ([f"tired {m}" for m in range(N)], f"not used: texts of {N} kinds"),
     "empty": (["n/a"] * N, "not used: every cell is empty"),

@@ -94,6 +94,8 @@ def test_results_say_how_the_run_ended_and_what_it_cost(tmp_path):
     assert results["epsilon"] == pytest.approx(made.ledger.epsilon_spent(), rel=1e-12)
     assert results["epsilon"] <= 1.0
     assert results["epsilon_unspent"] < 1e-3
+    # The page named a rest that only rounding leaves: "mu 8.5e-08, by itself epsilon 0".
+    assert "Unspent: nothing. Costs add" in (tmp_path / "index.html").read_text()
 
 
 @pytest.mark.parametrize("changes", [{"private": False}, {"seeded": True}])
