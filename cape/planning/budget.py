@@ -26,7 +26,6 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import settings_of
 from cape.protocol.plan import filtered
 from cape.protocol.sizes import Weight, breaks_first, check_weight
-from cape.settings.config import settings_of_few
 from cape.settings.resolved import resolve
 from cape.space.public_basis import basis_memory
 
@@ -130,7 +129,6 @@ def any_budget_of(
     share: float = USUAL_SHARE,
 ) -> PlannedRun | PlannedComparison:
     """Return the plan of maps or of a comparison; the last two arguments are for comparisons."""
-    settings = {**settings_of_few(n_sites), **settings}
     if settings.get("computation") == capecontrast.NAME:
         return comparison_budget(
             settings, n_sites=n_sites, n_subjects=n_subjects, n_outcomes=n_outcomes, share=share

@@ -39,7 +39,7 @@ from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
 from cape.planning.comparison_budget import PlannedComparison
 from cape.planning.consortium_folder import has_settings, proposed
-from cape.planning.judge import judge_config
+from cape.planning.judge import at_hand, judge_config
 from cape.planning.validate import own_store
 from cape.privacy.accounting import display_epsilon
 from cape.protocol.messages import FeatureSpace
@@ -58,7 +58,7 @@ from cape.python.people import (
     with_names,
 )
 from cape.report import privacy_json, write_results
-from cape.settings.config import ALONE, Config, settings_of_few
+from cape.settings.config import ALONE, Config
 from cape.settings.question import MAX_OUTCOMES
 from cape.settings.wings import LABORATORY, require
 from cape.simulation import simulate as simulation
@@ -379,11 +379,10 @@ class Consortium:
         given = privacy_given(epsilon, private, settings)
         values: dict[str, object] = {
             **({} if self.space is None else {"feature_space": self.space.kind}),
-            **settings_of_few(len(self._sites)),
             "n_sites": len(self._sites),
             "delta": delta,
             **self._shape(),
-            **(settings or {}),
+            **at_hand(settings or {}, len(self._sites)),
             **given,
         }
         asked = computation

@@ -65,11 +65,6 @@ class Recipe:
 ONE_SITE: Final[Mapping[str, object]] = {"min_sites": 1, "noise": "local"}
 
 
-def settings_of_few(n_sites: int) -> Mapping[str, object]:
-    """Return the settings that a run of one or two sites on one computer needs; {} for more."""
-    return ONE_SITE if n_sites == 1 else {"min_sites": 2} if n_sites == 2 else {}
-
-
 ALONE: Final = (
     "one site: any noise is all its own; the sites of a consortium share one noise at the same "
     "epsilon, and nobody sees the sum of one"
