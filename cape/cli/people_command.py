@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cape.cli.common import AsJson, RefusedEnd, folder_argument, result
+from cape.cli.common import AsJson, RefusedEnd, Replace, check_free, folder_argument, result
 
 if TYPE_CHECKING:
     from cape.data.runs import Person, SiteRun
@@ -35,12 +35,14 @@ def people_command(
     write: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Write a manifest.csv: one row a file.")
     ] = None,
+    replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     """Show who the people of a folder are, their runs, who is left out, and what is not taken."""
     from cape.data.people import labels_that_recur
     from cape.planning.people import keep_layout, people_below, write_manifest
 
+    check_free(write, replace=replace, option="--write")
     saved = []
     if layout:
         saved.append(f"saved in {keep_layout(folder, layout)}, which never leaves this site")

@@ -13,8 +13,10 @@ import typer
 
 from cape.cli.common import (
     AsJson,
+    Replace,
     SetValues,
     assignments,
+    check_free,
     file_argument,
     file_option,
     result,
@@ -101,6 +103,7 @@ def settings_command(
     out: Annotated[
         Path | None, typer.Option(dir_okay=False, help="File to write; else it is printed.")
     ] = None,
+    replace: Replace = False,
     subjects: Annotated[
         int | None,
         typer.Option(min=1, help="All subjects; refuse settings that a run of them would refuse."),
@@ -113,13 +116,13 @@ def settings_command(
     from cape.planning.consortium_folder import check_before_it_leaves, merged, read_file
     from cape.planning.judge import judge
 
+    check_free(out, replace=replace)
+    given = assignments(set_values)
     if file.suffix == ".json":
-        if set_values:
-            raise typer.BadParameter("--set goes with a settings.toml")
-        text = settings_text(read_form(file))
+        text = settings_text(read_form(file), given)
         settings = tomllib.loads(text)
     else:
-        settings = merged(read_file(file), assignments(set_values))
+        settings = merged(read_file(file), given)
     judged = judge(settings, n_subjects=subjects).accepted()
     warn_of_policies(judged, as_json=as_json)
     if file.suffix != ".json":

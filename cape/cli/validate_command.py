@@ -11,8 +11,10 @@ import typer
 from cape.cli.common import (
     AsJson,
     Quiet,
+    Replace,
     SetValues,
     assignments,
+    check_free,
     duration,
     file_option,
     folder_option,
@@ -72,6 +74,7 @@ def validate_command(
     out: Annotated[
         Path | None, typer.Option(help="Table of subjects and findings to write (.tsv); private.")
     ] = None,
+    replace: Replace = False,
     set_values: SetValues = None,
     fast: Annotated[bool, typer.Option("--fast", help="Read only headers and tables.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Count warnings as errors.")] = False,
@@ -84,6 +87,7 @@ def validate_command(
     from cape.site.ledger_file import own_ledger
     from cape.site.places import SitePlaces
 
+    check_free(out, replace=replace)
     source = _source(data or [], manifest, bids)
     if settings is None:
         settings = target if target.is_file() else settings_beside(target)
