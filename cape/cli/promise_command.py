@@ -8,15 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cape.cli.common import (
-    AsJson,
-    Replace,
-    SetValues,
-    assignments,
-    check_free,
-    file_option,
-    result,
-)
+from cape.cli.common import AsJson, Replace, SetValues, assignments, check_free, file_option, result
 from cape.cli.ledger_commands import PolicyOption
 
 LANGUAGES: dict[str, tuple[str, ...]] = {"en": ("en",), "de": ("de",), "both": ("en", "de")}

@@ -22,6 +22,7 @@ from cape.cli.common import (
     result,
     warn_of_policies,
 )
+from cape.counting import number_of
 
 
 def store_command(
@@ -62,7 +63,7 @@ def store_command(
 
 
 def _amount(held: tuple[int, int], of: str | None) -> str:
-    return f"{held[0]} entries{f' of {of}' if of else ''}, {held[1] / 1e6:.1f} MB"
+    return f"{number_of(held[0], 'entry')}{f' of {of}' if of else ''}, {held[1] / 1e6:.1f} MB"
 
 
 def policy_command(
@@ -157,7 +158,7 @@ def pairs_command(
     how = "names and places" if atlas else "names only; --atlas compares places too"
     lines = [
         f'label_pairs = "{pairs.setting()}"',
-        f"{len(pairs.pairs)} pairs of {len(names)} labels, by {how}",
+        f"{number_of(len(pairs.pairs), 'pair')} of {number_of(len(names), 'label')}, by {how}",
     ]
     others = {
         "paired by name, but not mirror images of each other": [
@@ -193,7 +194,7 @@ def keygen_command(
         names, digest = collect_keys(collect, out)
         result(
             {"sites": names, "sha256": digest, "path": str(out)},
-            f"{out}: {len(names)} sites, sha256 {digest}",
+            f"{out}: {number_of(len(names), 'site')}, sha256 {digest}",
             # The aggregator could change a list that it relays.
             "Send it to every site, not through the aggregator; compare its sha256 by phone.",
             f'settings: key_trust = "pinned", n_sites = {len(names)}',

@@ -26,6 +26,7 @@ from cape.cli.common import (
     warn_no_settings,
 )
 from cape.cli.progress import SiteProgress
+from cape.counting import number_of
 
 if TYPE_CHECKING:
     from cape.data.checks import Subject
@@ -257,7 +258,8 @@ def _print_needs(
         features = f"{kind} with {space.n_features} features, hash {space.digest[:16]}; "
         say(
             f"{'' if of_tables else features}"
-            f"{accepted.n_subjects} subjects, {len(accepted.failed)} fail and count as zeros"
+            f"{number_of(accepted.n_subjects, 'subject')}, "
+            f"{len(accepted.failed)} fail and count as zeros"
         )
         if sends_maps:
             say(f'maps stay here unless site-policy.toml has public_maps = ["{space.digest}"]')
@@ -273,7 +275,7 @@ def _print_said(check: SiteCheck, owner: OwnerSettings) -> None:
     question, accepted = owner.config.question, check.inspection.accepted
     if question is None or accepted is None:
         return
-    said = [f"{accepted.n_subjects} people"]
+    said = [number_of(accepted.n_subjects, "person")]
     if check.counts:
         cells = zip(question.cells, check.counts, strict=True)
         said += [f"{' '.join(cell)} {n}" for cell, n in cells]
@@ -306,11 +308,11 @@ def _counts(checked: FolderCheck) -> tuple[int, int, int]:
 def _verdict(checked: FolderCheck, *, strict: bool) -> str:
     subjects, errors, others = _counts(checked)
     if errors or (strict and others):
-        return f"NOT READY: {errors} errors, {others} warnings"
+        return f"NOT READY: {number_of(errors, 'error')}, {number_of(others, 'warning')}"
     ready = "READY as far as headers and tables tell" if checked.headers_only else "READY"
     failed = sum(len(site.failed) for site in checked.accepted.values())
     zeros = f"; {failed} of them fail and count as zeros" if failed else ""
-    return f"{ready}: {subjects} subjects, {others} warnings{zeros}"
+    return f"{ready}: {number_of(subjects, 'subject')}, {number_of(others, 'warning')}{zeros}"
 
 
 def _exit_code(checked: FolderCheck, *, strict: bool) -> int:

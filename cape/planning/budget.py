@@ -11,6 +11,7 @@ from html import escape
 from cape.computations import capecontrast, names, planner_of
 from cape.computations.ica.plan import IcaPlanner
 from cape.computations.ica.settings import IcaConfig, sized
+from cape.counting import number_of
 from cape.data.resources import BASE_MEMORY, VOLUMES
 from cape.errors import ConfigError
 from cape.forecast.comparison import USUAL_SHARE
@@ -99,7 +100,8 @@ class PlannedRun:
 
     def __repr__(self) -> str:
         promise = f"epsilon {self.planned:g}" if self.epsilon else "no noise"
-        size = f"{self.n_subjects} people at {self.n_sites} sites, {self.n_components} components"
+        size = f"{number_of(self.n_subjects, 'person')} at {number_of(self.n_sites, 'site')}, "
+        size += number_of(self.n_components, "component")
         return f"<PlannedRun {size}, {promise}: {self.advice.answer}>"
 
     def __str__(self) -> str:

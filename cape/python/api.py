@@ -28,7 +28,7 @@ from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.algorithms.spatial import kurtosis
 from cape.computations import load
-from cape.counting import CountedPeople, counted_together
+from cape.counting import CountedPeople, counted_together, number_of
 from cape.data.folders import names_below, space_for
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
@@ -137,7 +137,7 @@ class Result:
         if self.private:
             privacy = f"epsilon {display_epsilon(self.epsilon)}, delta {self.delta:g}"
         content = "tables" if self.maps is None else f"{self.maps.shape[1]} maps"
-        people = f"{self.counted.counted} of {self.counted.listed} people"
+        people = f"{self.counted.counted} of {number_of(self.counted.listed, 'person')}"
         parts = (self.outcome.computation, content, people, self.outcome.ended, privacy)
         return f"<Result {', '.join(parts)}>"
 

@@ -15,6 +15,7 @@ from cape.algorithms.estimators import Array
 from cape.data.tables import PERSON, SESSION, column_names
 from cape.errors import CapeError, ConfigError, SubjectsWarning
 from cape.frozen import dataclass
+from cape.planning.judge import at_hand
 from cape.privacy.accounting import display_epsilon
 from cape.python.api import simulate_folder
 from cape.python.notebook import comparison_html

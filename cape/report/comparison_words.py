@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cape.algorithms.effects import Effect, regions_of
+from cape.counting import number_of
 from cape.report.comparison import ESTIMATED, GroupComparison
 from cape.settings.question import Question, Term, term_text
 
@@ -80,7 +81,11 @@ def who_of(result: GroupComparison) -> str:
     """Return whom the answer is of: sites, people with a value, what was adjusted for."""
     question, sites, entered = result.asked, result.sites, result.entered
     whom = f" ({question.among[0]} {' or '.join(question.among[1])})" if question.among else ""
-    n = _count(len(sites), "site") if entered == sites else f"{len(entered)} of {len(sites)} sites"
+    n = (
+        number_of(len(sites), "site")
+        if entered == sites
+        else f"{len(entered)} of {number_of(len(sites), 'site')}"
+    )
     parts = [n, f"{sum(site.asked for site in entered):,} people asked{whom}"]
     shares = [row.observed for row in result.effects if row.observed is not None]
     if shares:
@@ -361,10 +366,6 @@ def _some(names: Sequence[str]) -> str:
 
 def _and(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def _count(n: int, word: str) -> str:
-    return f"{n} {word}{'s' * (n != 1)}"
 
 
 def _r_name(name: str) -> str:

@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from cape.counting import number_of
 from cape.privacy.accounting import display_epsilon
 from cape.report import files, plots
 
@@ -129,6 +130,7 @@ def _environment(*, markup: bool) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["num"] = number_text
+    environment.filters["number_of"] = number_of
     environment.filters["epsilon"] = display_epsilon
     environment.filters["setting"] = setting_text
     environment.filters["filled_columns"] = filled_columns

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
+from cape.counting import number_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.settings.option import Value, coerce, did_you_mean, option, out_of_range
@@ -246,7 +247,7 @@ class Config:
         return self.wrong_number(len(sites))
 
     def wrong_number(self, n_sites: int) -> str:
-        joined = f"{n_sites} site{'s' * (n_sites != 1)} joined"
+        joined = f"{number_of(n_sites, 'site')} joined"
         if self.expected_sites not in (0, n_sites):
             return f"{joined}, but n_sites is {self.expected_sites}"
         if n_sites < self.min_sites:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from cape.counting import number_of
 from cape.data.data_store import DataStore
 from cape.data.names import bare, likeness
 from cape.frozen import dataclass
@@ -165,8 +166,8 @@ def _of_private(folder: Path, label: str) -> Iterator[Removal]:
     if not (tables or own) and (folder / "index.html").exists():
         return
     files_of = sum(1 for at in own for path in at.rglob("*") if path.is_file())
-    what = f"{files_of} files of time courses and maps, rows of {len(tables)} tables"
-    what += "; index.html is made again"
+    what = f"{number_of(files_of, 'file')} of time courses and maps, rows of "
+    what += f"{number_of(len(tables), 'table')}; index.html is made again"
 
     def remove() -> None:
         # The page first: it shows people, and its absence tells that the rest is not done.
@@ -227,7 +228,7 @@ def _of_notes(folder: Path, named: re.Pattern[str]) -> Iterator[Removal]:
             text = "".join(kept).encode()
             yield Removal(
                 path=path,
-                what=f"{len(lines) - len(kept)} lines that name the person",
+                what=f"{number_of(len(lines) - len(kept), 'line')} that name the person",
                 remove=functools.partial(write_atomically, path, text),
             )
 
@@ -236,8 +237,8 @@ def _of_store(folder: Path, label: str) -> Iterator[Removal]:
     store = DataStore.open(folder) if folder.is_dir() else None
     if store is not None and (entries := store.size(label)[0]):
         # Of a label, in all studies: copies, which may lie under other folders than today's files
-        what = f"{entries} entries of the data store: copies of everybody called {label}, or of "
-        what += "unknown people, in all studies; they are read again when needed"
+        what = f"{number_of(entries, 'entry')} of the data store: copies of everybody called "
+        what += f"{label}, or of unknown people, in all studies; they are read again when needed"
         yield Removal(path=folder, what=what, remove=functools.partial(_clear_store, store, label))
 
 

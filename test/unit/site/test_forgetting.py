@@ -132,7 +132,7 @@ def test_to_look_changes_nothing_and_to_forget_leaves_no_name_and_all_others(sit
 def test_whose_entries_of_the_store_go_is_said(site) -> None:
     """It deleted 553 entries without a word that they were of all studies."""
     (what,) = (each.what for each in found(site).removals if "data store" in each.what)
-    assert "1 entries" in what
+    assert "1 entry of" in what
     assert "copies of everybody called 01" in what
     assert "in all studies; they are read again when needed" in what
 
@@ -264,7 +264,7 @@ def test_a_person_is_found_without_the_policy_and_nobody_is_called_nobody(
         return " ".join(capsys.readouterr().out.split())
 
     file = ["--file", str(ledger.path)]
-    assert "spent in 1 of 1 runs" in told("01", str(site), *file)
+    assert "spent in 1 of 1 run:" in told("01", str(site), *file)
     assert "whose cannot be told without the folder of a finished run" in told("01", *file)
     ledger.path.with_name("other.jsonl.key").unlink()
     assert "cannot be told without the key of the ledger" in told("01", str(site), *file)
