@@ -121,7 +121,8 @@ def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) 
     yield from (f"  {line}" for each in traces.charged for line in _ledger_lines(each))
     yield from (f"  {line}" for line in STAYS)
     if listed:
-        yield "STILL LISTED for the next run; take the files away, or write exclude = 1:"
+        yield "STILL LISTED for the next run; take the files away, or write 1 in the column "
+        yield "exclude of the site's participants.tsv or manifest:"
         yield from (f"  {line}" for line in listed)
     if not yes and n:
         yield "Nothing is deleted yet: type it again with --yes."

@@ -23,12 +23,18 @@ if TYPE_CHECKING:
 
 
 class _ShowsFirst(TyperGroup):
-    """Let ``cape ledger`` and ``cape ledger FILE`` mean ``cape ledger show``."""
+    """Let ``cape ledger`` and ``cape ledger FILE`` mean ``cape ledger show``, in its help too."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] != "--help"):
             args = ["show", *args]
         return list(super().parse_args(ctx, args))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        # What is typed most has no name of its own.
+        show = self.commands["show"]
+        show.format_help(type(ctx)(show, parent=ctx.parent, info_name=ctx.info_name), formatter)
 
 
 ledger = typer.Typer(

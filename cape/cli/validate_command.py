@@ -73,7 +73,10 @@ def validate_command(
     ] = None,
     site: Annotated[str, typer.Option(help="Name of the site in the messages.")] = "",
     out: Annotated[
-        Path | None, typer.Option(help="Table of subjects and findings to write (.tsv); private.")
+        Path | None,
+        typer.Option(
+            dir_okay=False, help="Table of subjects and findings to write (.tsv); private."
+        ),
     ] = None,
     replace: Replace = False,
     set_values: SetValues = None,
