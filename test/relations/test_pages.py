@@ -123,10 +123,10 @@ def test_a_page_that_breaks_a_rule_is_seen() -> None:
         body = "".join(f"<tr><th>{k}</th><td>{cell}</td></tr>" for k, cell in enumerate(rows))
         return f"<table><caption>{caption}</caption><tr><th>k</th><th>x</th></tr>{body}</table>"
 
-    assert page_rules.faults(table("1", "2")) == []
+    assert page_rules.faults(table("1", "2") + "1 of 3 people, 11 runs, 0.1 maps") == []
     for broken in (
         table("-", "n/a"), table(), table("1", "2") + table("1", "2", caption="b"),
-        "All 1 rounds", "G is 54", "a roster fingerprint",
+        "All 1 rounds", "1 noisy sums", "(1 sites)", "G is 54", "a roster fingerprint",
         '<img src="data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42m'
         'NkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=">',
     ):  # fmt: skip
