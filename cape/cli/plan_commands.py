@@ -154,10 +154,6 @@ def budget_command(
     from cape.cli.plan_text import print_comparison, print_plan
     from cape.planning.budget import any_budget_of, plans_around
     from cape.planning.comparison_budget import PlannedComparison
-    from cape.planning.judge import at_hand
-
-    if folder is not None:  # sites at hand, as `cape simulate` takes them
-        values = at_hand(values, sites)
 
     plan = any_budget_of(
         values, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, share=share

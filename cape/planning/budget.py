@@ -21,7 +21,7 @@ from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
 from cape.planning.comparison_budget import PlannedComparison, comparison_budget, epsilon_by_viewer
 from cape.planning.consortium_folder import proposed
-from cape.planning.judge import judge, usual_space, with_sites
+from cape.planning.judge import at_hand, judge, usual_space, with_sites
 from cape.privacy.cost import Event, Viewer, total_of
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import settings_of
@@ -131,6 +131,7 @@ def any_budget_of(
     share: float = USUAL_SHARE,
 ) -> PlannedRun | PlannedComparison:
     """Return the plan of maps or of a comparison; the last two arguments are for comparisons."""
+    settings = at_hand(settings, n_sites)
     if settings.get("computation") == capecontrast.NAME:
         return comparison_budget(
             settings, n_sites=n_sites, n_subjects=n_subjects, n_outcomes=n_outcomes, share=share

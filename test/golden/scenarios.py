@@ -227,7 +227,7 @@ COMMANDS = {
             f"{PAPER} --rounds 9 --basis 60",
             "budget --subjects 900 --sites 3 --epsilon 1 --set computation=papermean",
             "budget --subjects 900 --sites 6 --components 5 --set private=false",
-            "budget --subjects 20 --sites 2 --components 5 --epsilon 1 --set min_sites=2",
+            "budget --subjects 20 --sites 2 --components 5 --epsilon 1",
         ),
         may_fail=True,
     ),
