@@ -314,7 +314,8 @@ def _verdict(checked: FolderCheck, *, strict: bool) -> str:
         return f"NOT READY: {number_of(errors, 'error')}, {number_of(others, 'warning')}"
     ready = "READY as far as headers and tables tell" if checked.headers_only else "READY"
     failed = sum(len(site.failed) for site in checked.accepted.values())
-    zeros = f"; {failed} of them fail and count as zeros" if failed else ""
+    fail = "fails and counts" if failed == 1 else "fail and count"
+    zeros = f"; {failed} of them {fail} as zeros" if failed else ""
     return f"{ready}: {number_of(subjects, 'subject')}, {number_of(others, 'warning')}{zeros}"
 
 

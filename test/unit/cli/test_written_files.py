@@ -1,4 +1,7 @@
-"""A file that is there is written over only where --replace is typed."""
+"""A file that is there is written over only where --replace is typed.
+
+Belongs to `cape/cli/common.py`.
+"""
 
 from __future__ import annotations
 
