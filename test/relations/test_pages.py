@@ -101,6 +101,13 @@ def test_a_claim_is_said_alike_in_mosaic_list_and_table(claimed: Path, name: str
     assert (tile, entry, row["how sure"].removesuffix(", sharp")) == (said, said, said)
 
 
+def test_no_printed_text_of_the_documentation_says_1_runs() -> None:
+    """Its sessions hold these lines against what commands print."""
+    top = Path(__file__).parents[2]
+    for page in (top / "README.md", *(top / "docs").rglob("*.md")):
+        assert page_rules.plurals_of_one(page.read_text(encoding="utf-8")) == [], page
+
+
 @pytest.mark.parametrize("kind", ["claimed", "atlas"])
 def test_the_rules_hold_on_pages_of_maps(kind: str, request: pytest.FixtureRequest) -> None:
     assert page_rules.faults(html_of(request.getfixturevalue(kind))) == []
