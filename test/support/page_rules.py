@@ -13,7 +13,7 @@ OURS = re.compile(
 )
 # Nouns that stand after numbers; "1 of 3 people" is right
 PLURAL = re.compile(
-    r"(?<![\w.,+/-])1 (?:[a-z-]+ )?(people|entries|(?:site|subject|run|release|exchange|round"
+    r"(?<![\w.,+/-])(?<![-+] )1 (?:[a-z-]+ )?(people|entries|(?:site|subject|run|release|exchange|round"
     r"|outcome|component|map|network|table|row|column|image|label|warning|error|hospital|place|volume"
     r"|feature|parcel|file|pair|name|point|line|person|sum|neighbour|colluder)s)\b"
 )
