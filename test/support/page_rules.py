@@ -13,9 +13,9 @@ OURS = re.compile(
 )
 # Nouns that stand after numbers; "1 of 3 people" is right
 PLURAL = re.compile(
-    r"(?<![\w.,+/-])(?<![-+] )1 (?:[a-z-]+ )?(people|entries|(?:site|subject|run|release|exchange|round"
-    r"|outcome|component|map|network|table|row|column|image|label|warning|error|hospital|place|volume"
-    r"|feature|parcel|file|pair|name|point|line|person|sum|neighbour|colluder)s)\b"
+    r"(?<![\w.,+/-])(?<![-+] )1 (?:[a-z-]+ )?(people|entries|(?:site|subject|run|release|exchange"
+    r"|round|outcome|component|map|network|table|row|column|image|label|warning|error|hospital"
+    r"|place|volume|feature|parcel|file|pair|name|point|line|person|sum|neighbour|colluder)s)\b"
 )
 # Caption of the table of sites
 SITES = "Sites and the subjects that they list (public by definition)"
