@@ -250,15 +250,16 @@ def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
 
 
 def _unanswered(opened: Opened) -> Iterator[dict[str, Any]]:
-    """Yield the exchanges that count for `max_refusals`, grouped by owner, data set and site."""
-    from cape.site.access import read_accesses
+    """Yield the exchanges that count for `max_refusals`, grouped by owner and data set."""
+    from cape.site.access import read_accesses, that_count
 
     held_runs = opened.file.held_runs()
-    groups: dict[str, list[Access]] = {}
-    for name, access in read_accesses(opened.file.path).items():
-        if access.counts(held_runs):
-            groups.setdefault(name.partition("-")[0], []).append(access)
-    for records in groups.values():
+    groups: dict[tuple[str, str], list[Access]] = {}
+    for access in read_accesses(opened.file.path).values():
+        groups.setdefault((access.owner, access.dataset), []).append(access)
+    for group in groups.values():
+        if not (records := that_count(group, held_runs)):
+            continue
         yield {
             "owner": records[-1].owner,
             "dataset": records[-1].dataset,

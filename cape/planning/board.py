@@ -6,6 +6,7 @@ Every figure is computed: from the budget, the number of sites and a site's poli
 from __future__ import annotations
 
 import tomllib
+from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
@@ -71,9 +72,11 @@ def board_facts(
     in_clear = getattr(config, "zero_sum", "ring") == "gaussian"
     single_sums = in_clear or (config.noise == "local" and config.aggregation != "secagg")
     invented = None
-    if n_sites > 1 and config.key_trust != "pinned" and config.noise != "local" and not in_clear:
-        shares = noise_shares_of(config, n_sites)
+    if n_sites > 1 and config.key_trust != "pinned" and config.noise != "local":
+        shares, ratio = noise_shares_of(config, n_sites), config.ratio(n_sites)
         alone = Cost.of_mu(mu).if_unknown(1, noise_shares=shares)
+        if ratio and alone.mu2 is not None:  # seeds in the clear: as `Event.cost` of one share
+            alone = Cost(mu2=alone.mu2 * Fraction(ratio + 1, ratio + shares))
         invented = alone.epsilon(config.delta)
     return BoardFacts(
         computation=computation.name,

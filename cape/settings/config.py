@@ -338,6 +338,19 @@ class Config:
         text = json.dumps([type(self).__name__, VERSION, self.settings()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def checks_digest(self, computation: str) -> str:
+        """Return the SHA-256 of all settings on which a check of people's data can depend.
+
+        Those of the group Privacy say nothing of data: with another budget or other sites the same
+        people pass.
+        """
+        text = json.dumps([computation, {
+            f.name: getattr(self, f.name)
+            for f in dataclasses.fields(self)
+            if f.metadata["group"] != "Privacy"
+        }], sort_keys=True)  # fmt: skip
+        return hashlib.sha256(text.encode()).hexdigest()
+
 
 @functools.cache
 def _type_hints(cls: Any) -> dict[str, Any]:

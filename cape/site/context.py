@@ -128,7 +128,14 @@ class SiteContext(_Party):
     def _facts(self) -> dict[str, str]:
         output = self.store.output
         folder = "" if output is None else str(output.resolve())
-        return {"question": self._question, "folder": folder, "exchange": self._exchange}
+        facts = {"question": self._question, "folder": folder, "exchange": self._exchange}
+        return {**facts, "checks": self._checks} if self._exchange == "join" else facts
+
+    @cached_property
+    def _checks(self) -> str:
+        """What `join` asks about people's data; empty if its answer never depends on them."""
+        stops = self.policy.stop_if_most_fail or self.policy.stop_for_data
+        return self.config.checks_digest(self._computation) if stops else ""
 
     @property
     def _exchange(self) -> str:
@@ -139,6 +146,8 @@ class SiteContext(_Party):
         """Remove the access record: the exchange was answered."""
         if self._all_runs is not None and self._access_id:
             same = {"question": self._question, "exchange": self._exchange}
+            if self._exchange == "join":
+                self._all_runs.access.asked(self._access_id)
             self._all_runs.access.clear(self._access_id, **(same if self._has_looked else {}))
 
     def clear_if_first(self) -> None:
@@ -224,6 +233,7 @@ class SiteContext(_Party):
             earlier = self.ledger.entries()
             decision = self._all_runs.charge(self.card.nonce, line, self.config, earlier)
             self._check_room(self._all_runs, decision)
+            self._all_runs.access.paid(self._checks)
         self.store.charge(line)
         # Last: if writing failed, the charge does not count and no noise is drawn for it.
         self.ledger = ledger

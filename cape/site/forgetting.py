@@ -27,7 +27,13 @@ from cape.privacy.spending import Spending, sum_up
 from cape.report import files, rebuild
 from cape.report.private_folder import PEOPLE_TABLE, SUBJECT_TABLE
 from cape.site.files import folder_lock, is_locked, write_atomically
-from cape.site.ledger_file import LEDGER_NAME, ListedPerson, key_of, read_ledger
+from cape.site.ledger_file import (
+    LEDGER_NAME,
+    ListedPerson,
+    key_of,
+    names_the_site,
+    read_ledger,
+)
 from cape.site.store import FileStore
 
 _NOTES: Final = ("site-error.txt", "site-notice.txt")
@@ -285,13 +291,13 @@ def _digests(
     key: bytes, names: Collection[str], sites: Collection[str], datasets: Collection[str]
 ) -> frozenset[str]:
     spellings = tuple(text for name in names for text in (bare(name), likeness(bare(name))))
+    # Without the name of the site, and with it in runs of earlier versions
+    contexts = [(*site, dataset) for site in ((), *((s,) for s in sites)) for dataset in datasets]
     return frozenset(
         digest
-        for site in sites
-        for dataset in datasets
         for name in names
         for digest in ListedPerson(label=name, files=(), spellings=spellings)
-        .digests(key, site, dataset)
+        .digests(key, *contexts)
         .split()
     )
 
@@ -303,7 +309,8 @@ def _charged(
     # A run writes the policy's name of its data set; without one, names are under the empty name.
     datasets = {"", dataset_id, *(run.dataset for run in spending.runs)}
     digests = _digests(key, names, sites, datasets) if key else frozenset()
-    lacks = "" if sites else "the folder of a finished run of this site"
+    told = sites or not names_the_site(spending, key)
+    lacks = "" if told else "the folder of a finished run of this site"
     listed = [
         run
         for run in spending.runs

@@ -813,9 +813,12 @@ class OfOwner(helper.Engine):
         data = folder / "data"
         if not data.exists():
             helper.write_data(data)
-        policy = SitePolicy.of_simulation(ledger_file=str(folder / "ledger.jsonl"), max_refusals=1)
         settings = helper.settings_of("capemean", computation="capemean", n_sites=3)
-        return cls(folder / run, data, settings, policy=policy)
+        engine = cls(folder / run, data, settings)
+        for site in engine.sites:
+            ledger = str(folder / f"{site}.jsonl")
+            engine.allow(site, SitePolicy.of_simulation(ledger_file=ledger, max_refusals=1))
+        return engine
 
 
 @pytest.mark.parametrize("phase", ["mean", "histogram"])
