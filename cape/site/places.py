@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from cape.frozen import dataclass
 
@@ -23,6 +23,8 @@ VARIABLES = (
     MAPS_VARIABLE,
 )  # fmt: skip
 NO_STORE = "none"
+# Folder of files that outlive a run where no home is named; hidden, so that it is not read as data
+HOME: Final = ".cape-site"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +43,8 @@ class SitePlaces:
     # Folder for data read from the site's files; `NO_STORE`: none; "" = see `store_folder`
     store: str = ""
     maps: Path | None = None  # file of public maps; None = the one in the folder of the data
+    # Whether the engine keeps the folder of the data from run to run, and puts no file into it
+    data_last: bool = False
     user_cache: Path | None = None  # cache folder of this user
 
     @classmethod

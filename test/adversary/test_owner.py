@@ -9,11 +9,12 @@ learns 0 bits, however he chooses the next value.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -668,6 +669,139 @@ def test_a_site_most_of_whose_people_fail_tells_one_sentence_and_not_often(
         asked.append(Owner(tmp_path / f"of {short}", site, SHIPPED).ask(min_timepoints=100))
     assert asked[0] == asked[1]
     assert asked[0].startswith("[{")
+
+
+def walk(ask: Callable[[float], str], start: float, steps: tuple[float, ...]) -> list[str]:
+    """Go on from `start` until somebody stops it, then in finer steps: the answers."""
+    told, limit = [ask(start)], start
+    for step in steps:
+        while told[-1].startswith("[{") and len(told) < 60:
+            told.append(ask(limit + step))
+            limit += step
+        if told[-1].startswith("CAPE-E239"):
+            break
+        limit -= step  # the last that passed
+        told.append(ask(limit))
+    return told
+
+
+def bits(told: list[str]) -> int:
+    """How many answers say something of the data."""
+    return sum(not text.startswith("CAPE-E239") for text in told)
+
+
+MEDIAN = [61, 64, 70, 137, 150, 163, 180]  # volumes
+
+
+@pytest.mark.parametrize("owner", ["ann", ""])
+def test_a_walk_to_the_median_person_ends_after_three_answers_under_the_shipped_policy(
+    owner, tmp_path
+) -> None:
+    """12 runs that ended after `join` once read exactly 137 volumes: 0 charges, 2 refusals."""
+    people = [series(m, n) for m, n in enumerate(MEDIAN)]
+    site = write_people(tmp_path / "local1", people)
+    asks = Owner(tmp_path / "owner", site, "", owner=owner)  # no line: as it is shipped
+    told = walk(lambda n: asks.ask(min_timepoints=int(n)), 100, (20, 1))
+    assert bits(told) == SitePolicy().max_refusals == 3
+    assert told[-1].startswith("CAPE-E239 ")
+    # By other settings, another computation, or again in the same words: not one bit more.
+    for other in (
+        {"n_components": 2}, {"tr": 2.0, "tr_tolerance": 0.0}, {"drop_first_volumes": 30},
+        {**helper.settings_of("capemean"), "computation": "capemean", "min_timepoints": 137},
+    ):  # fmt: skip
+        assert asks.ask(**of_capedjica(other)).startswith("CAPE-E239 ")
+    assert asks.charges == 0
+
+
+def test_a_walk_of_a_columns_range_ends_after_three_answers_under_the_shipped_policy(
+    tmp_path,
+) -> None:
+    """31 runs that ended after `join` once put the median IQ of a site into 94.65 to 94.8."""
+    rng = np.random.default_rng(3)
+    site = tmp_path / "local1"
+    site.mkdir()
+    rows = [
+        f"sub-{m:02d}\t{('control', 'SZ')[m % 2]}\t{iq:.1f}"
+        for m, iq in enumerate(rng.normal(100, 15, 15))
+    ]
+    (site / "participants.tsv").write_text("\n".join(["participant_id\tdx\tiq", *rows]) + "\n")
+    asks = Owner(tmp_path / "owner", site, "")
+    settings = {"computation": "capecontrast", "variables": "dx control/SZ", "formula": "dx",
+                "ask": "dx"}  # fmt: skip
+    nothing = dict.fromkeys(MATRIX)
+
+    def ask(fall: float) -> str:
+        return asks.ask(**nothing | settings | {"outcomes": f"iq 0:{200 - fall:g}"}, epsilon=1.0,
+                        delta=1e-5, n_sites=4)  # fmt: skip
+
+    told = walk(ask, 0, (50, 10, 1))
+    assert bits(told) == 3
+    assert told[-1].startswith("CAPE-E239 ")
+    assert asks.charges == 0
+
+
+def test_a_consortium_that_sets_up_may_try_the_same_settings_as_often_as_it_likes(
+    worlds, tmp_path
+) -> None:
+    """Another site failed, its budget was refused, a site was added: nothing is asked anew."""
+    asks = Owner(tmp_path / "owner", worlds[0], "")
+    for n_sites in (3, 4, 5, 6, 7):
+        for epsilon in (1.0, 2.0):
+            assert asks.ask(n_sites=n_sites, epsilon=epsilon, min_timepoints=50).startswith("[{")
+    marks = asks.work / ".cape-site"
+    assert asks.charges == 0, marks
+
+
+def test_a_question_counts_no_more_once_a_run_has_paid_for_it(tmp_path) -> None:
+    """It counts from the answer to `join` on until the first charge, across processes."""
+    engine = OfOwner.run(tmp_path, "one").until("mean")
+    other = OfOwner.run(tmp_path, "two")
+    other.settings["min_timepoints"] = 11
+    with pytest.raises(PrivacyBudgetError, match="E239 Site local0 begins no run"):
+        other.ask("local0")
+    engine.ask("local0")
+    other.ask("local0")
+
+
+@pytest.mark.parametrize("name", ["capedjica", "capecontrast", "capegica", "capedualreg"])
+def test_no_check_of_data_reads_a_setting_that_is_no_part_of_the_question(
+    name, tmp_path, monkeypatch
+) -> None:
+    """Else an owner could ask something else in the words of the same question."""
+    config_type = load(name).config
+    out = {
+        spec.name for spec in dataclasses.fields(config_type)
+        if spec.metadata["group"] == "Privacy"
+    }  # fmt: skip
+    assert {"epsilon", "delta", "n_sites"} <= out
+    if name == "capecontrast":
+        base = tmp_path / "local1"
+        base.mkdir()
+        rows = [f"sub-{m:02d}\t{('control', 'SZ')[m % 2]}\t{90 + m}" for m in range(15)]
+        text = "\n".join(["participant_id\tdx\tiq", *rows])
+        (base / "participants.tsv").write_text(text + "\n")
+        given = {"epsilon": 1.0, "delta": 1e-5, "n_sites": 4, "variables": "dx control/SZ",
+                 "formula": "dx", "ask": "dx", "outcomes": "iq 0:200"}  # fmt: skip
+    else:
+        base = write_people(tmp_path / "local1", [series(m, 120) for m in range(PEOPLE)])
+        given = {**helper.settings_of(name), "n_features": D, "epsilon": 1.0, "n_sites": 3}
+        given.pop("computation", None)
+    config = config_type.from_input(given)
+    digest = config.checks_digest(name)
+    read: set[str] = set()
+    real = object.__getattribute__
+
+    def watched(self: Any, asked: str) -> Any:
+        read.add(asked)
+        return real(self, asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(config_type, "__getattribute__", watched, raising=False)
+        load_site(base, {}, config, site="local1")
+    assert len(read) > 5
+    assert not read & out
+    assert replace(config, epsilon=2.0).checks_digest(name) == digest
+    assert replace(config, min_timepoints=7).checks_digest(name) != digest
 
 
 def spend(owner: Owner, epsilon: float) -> None:

@@ -229,7 +229,7 @@ def test_people_of_a_ledger_whose_digests_name_the_site_keep_what_they_spent(tmp
     before = hashlib.sha256(b"cape/1/ledger-key" + key).hexdigest()[:32]
     people = [ListedPerson(label=f"sub-{m}", files=()) for m in range(2)]
     old = frozenset(one.digests(key, ("B", "")) for one in people)
-    spend(file, replace(run("old", "x", dataset="old"), people=old, key=before), 3)
+    spend(file, replace(run("old", "x", dataset="old"), people=old, key=before), 9)
     for name in ("new", "newer"):
         assert all_runs(file, people, name).begin(name, "c", CONFIG, promised=True).word == "in"
         assert file.find(name).key == now != before
@@ -593,7 +593,7 @@ def test_a_head_that_is_gone_is_noticed_beside_any_sign_of_earlier_lines(
     head_of(file).unlink()
     key = file.path.with_name(f"{file.path.name}.key")
     if sign == "key":
-        shutil.rmtree(round_file(file.path, "").parent)
+        shutil.rmtree(round_file(file.path, ""))
     else:
         key.unlink()
     for step in (lambda: file.join(run("two", "a"), PLAN), file.key, file.spending):
