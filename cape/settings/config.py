@@ -58,6 +58,12 @@ class Recipe:
     room: float = math.inf  # largest R per feature, where R follows from the run
 
 
+# Settings that no check of people's data reads: with another budget or other sites the same pass.
+UNCHECKED: Final = frozenset((
+    "epsilon", "delta", "assumed_colluders", "aggregation", "min_survivors", "noise", "key_trust",
+    "n_sites", "site_names", "min_sites", "accept_low_quality",
+))  # fmt: skip
+
 # -- the settings of every computation -----------------------------------------------------------
 
 
@@ -339,16 +345,9 @@ class Config:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def checks_digest(self, computation: str) -> str:
-        """Return the SHA-256 of all settings on which a check of people's data can depend.
-
-        Those of the group Privacy say nothing of data: with another budget or other sites the same
-        people pass.
-        """
-        text = json.dumps([computation, {
-            f.name: getattr(self, f.name)
-            for f in dataclasses.fields(self)
-            if f.metadata["group"] != "Privacy"
-        }], sort_keys=True)  # fmt: skip
+        """Return the SHA-256 of the computation and all settings but `UNCHECKED`."""
+        asked = {name: got for name, got in self.settings().items() if name not in UNCHECKED}
+        text = json.dumps([computation, VERSION, asked], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 

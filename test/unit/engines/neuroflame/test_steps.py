@@ -203,6 +203,12 @@ def test_a_sites_own_results_are_its_own_wherever_they_are_written(
     assert ("maps.csv.partial", 0o600) in seen
 
 
+# Twice within the shipped total
+MEAN = helper.settings_of(
+    "capemean", computation="capemean", n_sites=len(SITES), epsilon=6.0, delta=1e-5
+)
+
+
 @pytest.fixture
 def shipped(data: Path, tmp_path: Path) -> Path:
     """Sites without a policy of their own."""
@@ -221,19 +227,19 @@ def test_the_shipped_policy_keeps_its_ledger_where_the_engine_keeps_a_folder(
     """
     home = shipped / "local0" / ".cape-site"
     for name, runs in (("one", 1), ("two", 2)):
-        messages = play(shipped, tmp_path / name, {**SETTINGS, "epsilon": 6.0, "delta": 1e-5})
+        messages = play(shipped, tmp_path / name, MEAN)
         assert steps.has_ended(messages[-1])
         spent = read_ledger(home / "ledger.jsonl").runs
         assert [run.state for run in spent] == ["finished"] * runs
         assert all(run.charges for run in spent)
     assert spent[0].people == spent[1].people
     with pytest.raises(RuntimeError, match="CAPE-E260 .*max_total"):
-        play(shipped, tmp_path / "three", {**SETTINGS, "epsilon": 6.0, "delta": 1e-5})
+        play(shipped, tmp_path / "three", MEAN)
     # Only that home: whatever a policy names in this folder is refused, as everywhere.
     (shipped / "local0" / "site-policy.toml").write_text('ledger_file = "ledger.jsonl"\n')
     steps._AGGREGATORS.clear()
     with pytest.raises(RuntimeError, match="CAPE-E267"):
-        play(shipped, tmp_path / "four", {**SETTINGS, "epsilon": 0.1, "delta": 1e-5})
+        play(shipped, tmp_path / "four", MEAN | {"epsilon": 0.1})
     assert "CAPE-E269" in (tmp_path / "four" / "local0" / "site-error.txt").read_text()
 
 
