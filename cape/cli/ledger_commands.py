@@ -342,8 +342,8 @@ def _lines(
         full = 0 < one["most"] <= one["count"]
         yield ""
         yield (
-            f"{one['count']} exchanges of {owner_text(one['owner'])} were never answered, or "
-            f"refused by the total (max_refusals {one['most']}, data set "
+            f"{one['count']} exchanges of {owner_text(one['owner'])} were never answered, never "
+            f"charged, or refused by the total (max_refusals {one['most']}, data set "
             f"{printable(one['dataset']) or 'unnamed'})"
             + (": NO RUN OF THIS OWNER BEGINS" if full else "")
         )

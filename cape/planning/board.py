@@ -43,6 +43,7 @@ class BoardFacts:
     groups: tuple[str, ...]  # their levels
     asks_groups: bool  # whether it is a comparison
     min_group: int
+    stops: int  # exact answers that one owner gets unpaid on whether most people pass; 0: none
     aggregator: str  # who runs it; empty: a blank to fill in
     refused: str  # why this policy refuses such a run; empty if it does not
 
@@ -99,6 +100,8 @@ def board_facts(
         else (),
         asks_groups=question is not None,
         min_group=policy.min_group,
+        # Without a limit, a number that says so
+        stops=(policy.max_refusals or 1000) * (policy.stop_if_most_fail or policy.stop_for_data),
         aggregator=aggregator,
         refused=why_refused(policy, computation, config, n_sites),
     )

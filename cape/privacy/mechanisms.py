@@ -166,9 +166,9 @@ def verify_event(event: Event, clip: float, *, site: str = "(self)") -> None:
     """Check, as a site, a release that another party planned; `clip` is this site's C.
 
     Exact: C_int <= gamma C, Delta_int as by `integer_sensitivity`, noise std between 2^10 and 2^28
-    units and on no coarser grid than a site would plan, room for rounding and for squares in int64.  `check_plan` checks the budget, the caller
-    whether noise may be absent.  ConfigError if `clip` is not positive and finite;
-    PrivacyBudgetError, which names `site`, if a check fails.
+    units, no coarser grid than a site would plan, room for rounding and for squares in int64.
+    `check_plan` checks the budget, the caller whether noise may be absent.  ConfigError if `clip`
+    is not positive and finite; PrivacyBudgetError, which names `site`, if a check fails.
     """
     if problem := _misfit(event, _positive("clip", clip)):
         raise PrivacyBudgetError("E231", site=site, problem=f"{event.name}: {problem}")

@@ -117,15 +117,18 @@ class AccessRecords:
     def asked(self, access_id: str) -> None:
         """Note that `join` is about to be answered: it says whether most of the people fail.
 
-        Until a run with these checks is charged, the question counts once.  Before `clear`, so a
-        process killed in between leaves one of the two records.
+        Until a run with these checks is charged, the question counts once.  A process killed in
+        between leaves both records, and whoever counts meanwhile waits.
         """
-        access = read_access(self._path(access_id))
-        if access.checks:
-            self._write(f"asked-{access.checks}", dataclasses.replace(access, kind="asked"))
+        path = self._path(access_id)
+        with folder_lock(path.parent, f"the ledger of site {self.site}"):
+            access = read_access(path)
+            if access.checks:
+                self._write(f"asked-{access.checks}", dataclasses.replace(access, kind="asked"))
+                path.unlink()
 
     def paid(self, checks: str) -> None:
-        """A run with these checks is charged: what its `join` told no longer counts."""
+        """Count a question no longer: a run with these checks is charged."""
         self._path(f"asked-{checks}").unlink(missing_ok=True)
 
     def clear(self, access_id: str, *, question: str = "", exchange: str = "") -> None:

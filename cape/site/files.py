@@ -61,7 +61,7 @@ LOCK_FILE = ".cape.lock"
 
 def why(err: OSError) -> str:
     """Return what an error of the operating system means, without a path."""
-    return WHY.get(err.errno or 0, err.strerror or str(err))
+    return WHY.get(err.errno or 0, err.strerror or type(err).__name__)
 
 
 def where(err: OSError) -> str:

@@ -27,13 +27,7 @@ from cape.privacy.spending import Spending, sum_up
 from cape.report import files, rebuild
 from cape.report.private_folder import PEOPLE_TABLE, SUBJECT_TABLE
 from cape.site.files import folder_lock, is_locked, write_atomically
-from cape.site.ledger_file import (
-    LEDGER_NAME,
-    ListedPerson,
-    key_of,
-    names_the_site,
-    read_ledger,
-)
+from cape.site.ledger_file import LEDGER_NAME, ListedPerson, key_of, names_the_site, read_ledger
 from cape.site.store import FileStore
 
 _NOTES: Final = ("site-error.txt", "site-notice.txt")

@@ -8,9 +8,10 @@ other's charges.
 
 ``<ledger_file>.key``, mode 0600, is the key of an HMAC of subject names: it recognises a person
 with other files, and the ledger alone reveals no name.  The name of the site, which an aggregator
-may choose, is not in it: sites that share a ledger share their people.  ``<ledger_file>.head`` holds the number of
-lines and the SHA-256 of the last.  A crash may leave the ledger one line ahead of its head, never
-behind, so removed lines are noticed; so is a head that is gone, which is older than the key.
+may choose, is not in it: sites that share a ledger share their people.  ``<ledger_file>.head``
+holds the number of lines and the SHA-256 of the last.  A crash may leave the ledger one line ahead
+of its head, never behind, so removed lines are noticed; so is a lost head, as it is older than the
+key.
 """
 
 from __future__ import annotations

@@ -271,13 +271,16 @@ def has_head(path: Path) -> bool:
 
 def write_head(path: Path, n_lines: int, last: bytes) -> None:
     """Write the number of lines and the digest of the last, which is empty if there is none."""
-    write_atomically(side_path(path, "head"), f"{n_lines} {hashlib.sha256(last).hexdigest()}\n".encode())
+    write_atomically(
+        side_path(path, "head"), f"{n_lines} {hashlib.sha256(last).hexdigest()}\n".encode()
+    )
 
 
 def check_head(path: Path, lines: list[bytes]) -> None:
     """Raise StateLostError if lines are gone that a ledger had."""
     try:
-        n_text, _, digest = side_path(path, "head").read_text(encoding="ascii").strip().partition(" ")
+        head = side_path(path, "head").read_text(encoding="ascii").strip()
+        n_text, _, digest = head.partition(" ")
         n_lines = int(n_text)
     except FileNotFoundError:
         # Only a first line without a key may lack it: a crash came before its head.

@@ -428,12 +428,12 @@ def test_two_runs_on_the_same_people_under_other_labels_share_one_budget(tmp_pat
     ("ledger", "named", "made_anew", "is_found"),
     [
         ("../ledger.jsonl", "", False, True),
-        ("../ledger.jsonl", "", True, False),
+        ("../ledger.jsonl", "", True, True),
         ("../ledger.jsonl", "cohort", True, True),
         ("ledger.jsonl", "cohort", False, False),
     ],
 )
-def test_a_site_that_is_called_by_another_id_is_found_by_its_files_or_by_its_data_set(
+def test_a_site_that_is_called_by_another_id_is_found_in_its_ledger(
     tmp_path, ledger, named, made_anew, is_found
 ) -> None:
     """In the ledger that it had: a ledger beside the output of another id is another one.

@@ -287,7 +287,7 @@ def test_the_ends_of_the_noise_range_are_allowed():
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0])
-@pytest.mark.parametrize(("shape", "size", "clip"), [("psd", 20_100, math.sqrt(20)), ("ball", 3, 1)])
+@pytest.mark.parametrize(("shape", "size", "clip"), [("psd", 20_100, 4.5), ("ball", 3, 1.0)])
 def test_a_coarser_grid_than_a_site_would_plan_is_refused(epsilon, shape, size, clip):
     """Its slack went to 1e-4 of epsilon 1, which nobody stated or charged, at the same cost."""
     mu = gdp_mu(epsilon=epsilon, delta=1e-5)

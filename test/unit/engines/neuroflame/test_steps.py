@@ -233,7 +233,7 @@ def test_the_shipped_policy_keeps_its_ledger_where_the_engine_keeps_a_folder(
         assert [run.state for run in spent] == ["finished"] * runs
         assert all(run.charges for run in spent)
     assert spent[0].people == spent[1].people
-    with pytest.raises(RuntimeError, match="CAPE-E260 .*max_total"):
+    with pytest.raises(RuntimeError, match=r"CAPE-E260 .*max_total"):
         play(shipped, tmp_path / "three", MEAN)
     # Only that home: whatever a policy names in this folder is refused, as everywhere.
     (shipped / "local0" / "site-policy.toml").write_text('ledger_file = "ledger.jsonl"\n')
