@@ -121,7 +121,11 @@ class AccessRecords:
         between leaves both records, and whoever counts meanwhile waits.
         """
         path = self._path(access_id)
-        with folder_lock(path.parent, f"the ledger of site {self.site}"):
+        # Without a record people forgave it meanwhile.
+        with (
+            suppress(FileNotFoundError),
+            folder_lock(path.parent, f"the ledger of site {self.site}"),
+        ):
             access = read_access(path)
             if access.checks:
                 self._write(f"asked-{access.checks}", dataclasses.replace(access, kind="asked"))

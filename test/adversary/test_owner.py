@@ -737,6 +737,17 @@ def test_a_walk_of_a_columns_range_ends_after_three_answers_under_the_shipped_po
     assert asks.charges == 0
 
 
+@pytest.mark.parametrize(
+    "line", ["max_total = [[0.5, 1e-5]]", "min_subjects = 9\nshare_policy_numbers = true"]
+)
+def test_a_refusal_after_the_check_says_that_most_pass_and_counts(line, worlds, tmp_path) -> None:
+    """Too few people, or a total that is spent, come after the check: else passes were free."""
+    owner = Owner(tmp_path / "owner", worlds[0], f"{line}\n")
+    told = [owner.ask(min_timepoints=n) for n in (100, 101, 102, 103, 121)]
+    assert [text[:9] for text in told] == [told[0][:9]] * 3 + ["CAPE-E239"] * 2
+    assert told[0].startswith(("CAPE-E260", "CAPE-E154"))
+
+
 def test_a_consortium_that_sets_up_may_try_the_same_settings_as_often_as_it_likes(
     worlds, tmp_path
 ) -> None:

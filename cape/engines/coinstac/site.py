@@ -77,8 +77,9 @@ def _counted(context: SiteContext, source: FileSource | None = None) -> Iterator
     try:
         yield
     except Exception as err:
-        if getattr(err, "code", "") in DATA_FREE_ERRORS or (source and not source.is_read):
-            context.clear_if_first()
+        has_read = source is None or source.is_read
+        if getattr(err, "code", "") in DATA_FREE_ERRORS or not has_read:
+            context.clear_if_first(has_read=has_read)
         raise
 
 
