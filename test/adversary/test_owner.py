@@ -748,6 +748,18 @@ def test_a_refusal_after_the_check_says_that_most_pass_and_counts(line, worlds, 
     assert told[0].startswith(("CAPE-E260", "CAPE-E154"))
 
 
+def test_a_wait_behind_own_runs_says_that_most_pass_and_counts(worlds, tmp_path) -> None:
+    """A wait for own open runs alone counts for nothing itself; whoever fails gets E100 instead."""
+    owner = Owner(tmp_path / "owner", worlds[0], "")
+    assert owner.ask(min_timepoints=100, epsilon=8.0).startswith("[{")
+    path = owner.work / "home" / "ledger.jsonl"
+    (begun,) = read_ledger(path).runs
+    held = Cost.of_mu(gdp_mu(epsilon=8.0, delta=1e-5))
+    assert LifetimeLedgerFile(path=path, site="local1").hold(begun.run, held).word == "in"
+    told = [owner.ask(min_timepoints=n, epsilon=8.0)[:9] for n in (101, 102, 103, 104)]
+    assert told == ["CAPE-E236"] * 2 + ["CAPE-E239"] * 2
+
+
 def test_a_consortium_that_sets_up_may_try_the_same_settings_as_often_as_it_likes(
     worlds, tmp_path
 ) -> None:
