@@ -68,7 +68,7 @@ class Opened:
 def _opened(path: Path | None, policy_path: Path | None) -> Opened:
     from cape.errors import ConfigError
     from cape.privacy.spending import Spending
-    from cape.site.access import side_path
+    from cape.site.files import side_path
     from cape.site.ledger_file import LifetimeLedgerFile, limits_of, own_ledger, read_ledger
 
     path, policy = own_ledger(path, policy_path)
@@ -163,7 +163,8 @@ def forgive_command(
 ) -> None:
     """Stop counting unanswered exchanges of an owner, if you know why they failed."""
     from cape.privacy.spending import Forgiven
-    from cape.site.access import read_accesses, side_path
+    from cape.site.access import read_accesses
+    from cape.site.files import side_path
     from cape.site.ledger_lines import today
     from cape.site.ledger_texts import owner_text
 

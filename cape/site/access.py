@@ -24,7 +24,7 @@ from cape.errors import CapeError, ConfigError, ReplayError
 from cape.frozen import dataclass
 from cape.privacy.holds import Clock
 from cape.protocol import wire
-from cape.site.files import appending, folder_lock, is_locked, why_and_where
+from cape.site.files import appending, folder_lock, is_locked, side_path, why_and_where
 
 MAX_RECORD = 2**16
 
@@ -207,10 +207,6 @@ class AccessRecords:
                     append(line)
 
             yield record_question
-
-
-def side_path(ledger: Path, what: str) -> Path:
-    return ledger.with_name(f"{ledger.name}.{what}")
 
 
 def round_file(ledger: Path, nonce: str) -> Path:

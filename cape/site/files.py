@@ -75,6 +75,11 @@ def why_and_where(err: OSError) -> str:
     return f"{why(err)} ({where(err)})" if where(err) else why(err)
 
 
+def side_path(path: Path, what: str) -> Path:
+    """Return the path of a file or folder beside another one, such as ``ledger.jsonl.key``."""
+    return path.with_name(f"{path.name}.{what}")
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace `path` by `data`, mode 0600, on disk before this returns."""
     # On the same file system, because only there a rename is atomic.

@@ -34,8 +34,8 @@ from cape.privacy.ledger import Budget
 from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, SpentTotal, borne, sum_up
 from cape.protocol import wire
 from cape.settings.config import Config
-from cape.site.access import AccessRecords, clock_of, make_place, record_request, side_path
-from cape.site.files import appending, write_atomically
+from cape.site.access import AccessRecords, clock_of, make_place, record_request
+from cape.site.files import appending, side_path, write_atomically
 from cape.site.ledger_lines import (
     charge_line,
     check_head,

@@ -17,8 +17,7 @@ from cape.privacy.cost import Cost, Half
 from cape.privacy.holds import Ending
 from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, sum_up
 from cape.protocol import wire
-from cape.site.access import side_path
-from cape.site.files import write_atomically
+from cape.site.files import side_path, write_atomically
 
 # Digest to which the first line is chained
 FIRST_LINK: Final = hashlib.sha256(b"cape/1/spending").hexdigest()
