@@ -357,8 +357,8 @@ def _lines(
         yield ""
         yield (
             f"{number_of(one['count'], 'exchange')} of {owner_text(one['owner'])} "
-            f"{'was' if one['count'] == 1 else 'were'} never answered, never charged, or refused by "
-            f"the total (max_refusals {one['most']}, data set "
+            f"{'was' if one['count'] == 1 else 'were'} never answered, never charged, or refused "
+            f"by the total (max_refusals {one['most']}, data set "
             f"{printable(one['dataset']) or 'unnamed'})"
             + (": NO RUN OF THIS OWNER BEGINS" if full else "")
         )
