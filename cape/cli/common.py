@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -156,6 +157,16 @@ def warn_of_policies(judged: Judged, *, as_json: bool = False) -> None:
 
 def remark(text: str) -> None:
     STDERR.print(Text(text, style="dim"))
+
+
+def hint_of_policy(named: Path | None, *, quiet: bool = False) -> None:
+    """Say that a policy lies in the working folder, which is read only where it is named."""
+    from cape.settings.own_words import POLICY_FILE
+    from cape.site.places import POLICY_VARIABLE
+
+    unread = named is None and not os.environ.get(POLICY_VARIABLE)
+    if unread and not quiet and Path(POLICY_FILE).is_file():
+        remark(f"{POLICY_FILE} lies here: give it with --policy")
 
 
 def fail(text: str, detail: str, *, as_json: bool, typed: str = "") -> None:

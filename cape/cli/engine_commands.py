@@ -70,7 +70,7 @@ def job_command(
     from cape.engines.flare.job import JobPlan, new_run, read_job, write_job
     from cape.planning.consortium_folder import check_before_it_leaves, merged, read_file
     from cape.planning.judge import judge
-    from cape.planning.public_maps import of_maps
+    from cape.planning.public_maps import asking_of_maps, of_maps
 
     if resume is not None:
         if settings or set_values or subjects or maps:
@@ -83,7 +83,9 @@ def job_command(
             raise typer.BadParameter(do)
         if subjects is None:
             raise typer.BadParameter("give --subjects: sites refuse a run of too few")
-        run_settings = merged(read_file(settings), assignments(set_values))
+        in_file, given = read_file(settings), assignments(set_values)
+        given = given if maps is None else asking_of_maps(in_file, given)
+        run_settings = merged(in_file, given)
         if maps is not None:
             maps = file_of_maps(maps) or maps
             run_settings |= of_maps(maps, run_settings)

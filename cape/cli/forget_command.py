@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cape.cli.common import AsJson, result, say
+from cape.cli.common import AsJson, hint_of_policy, result, say
 from cape.cli.ledger_commands import LedgerOption, PolicyOption
 from cape.counting import number_of
 
@@ -56,6 +56,7 @@ def forget_command(
 
     if not bare(person):
         raise typer.BadParameter("name a person")
+    hint_of_policy(policy, quiet=as_json)
     ledger, own_policy = own_ledger(ledger_file, policy)
     store = SitePlaces.from_environment(os.environ).store_folder()
     traces = traces_of(
@@ -64,6 +65,7 @@ def forget_command(
         store=store,
         ledgers=() if ledger is None else (ledger,),
         dataset_id=own_policy.dataset_id,
+        data=data,
     )
     looked = [str(path) for path in (*(folders or ()), store, ledger) if path and path.exists()]
     if not folders and not as_json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cape.cli.common import AsJson, file_option, result
+from cape.cli.common import AsJson, file_option, hint_of_policy, result
 from cape.counting import number_of
 from cape.frozen import dataclass
 
@@ -78,6 +78,8 @@ def _opened(path: Path | None, policy_path: Path | None) -> Opened:
     from cape.site.files import side_path
     from cape.site.ledger_file import LifetimeLedgerFile, limits_of, own_ledger, read_ledger
 
+    if path is None:
+        hint_of_policy(policy_path)
     path, policy = own_ledger(path, policy_path)
     # Unanswered exchanges may be recorded before the ledger has a run.
     if path is None or not (path.is_file() or side_path(path, "unanswered").is_dir()):

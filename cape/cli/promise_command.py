@@ -8,7 +8,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from cape.cli.common import AsJson, Replace, SetValues, assignments, check_free, file_option, result
+from cape.cli.common import (
+    AsJson,
+    Replace,
+    SetValues,
+    assignments,
+    check_free,
+    file_option,
+    hint_of_policy,
+    result,
+)
 from cape.cli.ledger_commands import PolicyOption
 
 LANGUAGES: dict[str, tuple[str, ...]] = {"en": ("en",), "de": ("de",), "both": ("en", "de")}
@@ -43,6 +52,7 @@ def promise_command(
     n_sites = sites or owner.config.expected_sites
     if not n_sites:
         raise typer.BadParameter("the settings do not say n_sites; give --sites")
+    hint_of_policy(policy, quiet=as_json)
     facts = board_facts(
         owner, n_sites=n_sites, policy=own_ledger(policy_path=policy)[1], aggregator=aggregator
     )

@@ -21,6 +21,7 @@ from cape.cli.common import (
     assignments,
     file_option,
     folder_argument,
+    hint_of_policy,
     present,
     result,
     warn,
@@ -124,6 +125,7 @@ def simulate_command(
     for who in () if policy_file else refused_by_policies(directory, overrides, maps):
         warn(f"a real run would be refused by {who} (cape policy)", as_json=as_json)
     policy = None if policy_file is None else _policy_of(policy_file)
+    hint_of_policy(policy_file, quiet=quiet or as_json)
     if _ledger_of(policy) and not quiet:
         # Before it is spent: near its end a run has charged nearly all of its epsilon.
         then = "begins, and charges, anew" if through == "nvflare" else "goes on, charged once"

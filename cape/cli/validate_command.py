@@ -18,6 +18,7 @@ from cape.cli.common import (
     duration,
     file_option,
     folder_option,
+    hint_of_policy,
     json_line,
     remark,
     result,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from cape.data.issues import Finding
     from cape.planning.consortium_folder import OwnerSettings
     from cape.planning.validate import FolderCheck, SiteCheck
-    from cape.site.places import SitePlaces
     from cape.site.policy import SitePolicy
 
 SEVERITY_STYLES = {"E": "bold red", "X": "yellow", "W": ""}
@@ -88,7 +88,6 @@ def validate_command(
     """Check the data of a site or of a consortium before a run spends any budget."""
     from cape.planning.consortium_folder import merged, read_file, read_settings, settings_beside
     from cape.planning.validate import check_folder, own_store
-    from cape.site.ledger_file import own_ledger
     from cape.site.places import SitePlaces
 
     check_free(out, replace=replace)
@@ -100,25 +99,29 @@ def validate_command(
     values = assignments(set_values)
     if maps is not None:
         from cape.data.templates import file_of_maps
-        from cape.planning.public_maps import of_maps
+        from cape.planning.public_maps import asking_of_maps, of_maps
 
         maps = file_of_maps(maps) or maps
-        values |= of_maps(maps, merged(read_file(settings), values))
+        in_file = read_file(settings)
+        values = asking_of_maps(in_file, values)
+        values |= of_maps(maps, merged(in_file, values))
     owner = read_settings(settings, values)
     places, base = SitePlaces.from_environment(os.environ), _base(target, manifest, bids)
+    ledger, own = _own(policy, site or base.resolve().name)
+    hint_of_policy(policy, quiet=quiet or as_json)
     with SiteProgress(as_json=as_json, quiet=quiet) as on_progress:
         store = None if fast else own_store(places)
         checked = check_folder(
             base,
             owner,
-            policy=_policy(places, policy, site or base.resolve().name),
+            policy=own,
             given=source,
             site=site,
             store=store,
             on_progress=on_progress,
             headers_only=fast,
             maps=maps,
-            ledger=own_ledger(policy_path=policy)[0],
+            ledger=ledger,
         )
     if out is not None:
         _write_table(checked, out)
@@ -153,12 +156,16 @@ def _base(target: Path, manifest: Path | None, bids: Path | None) -> Path:
     return target if target.is_dir() else Path()
 
 
-def _policy(places: SitePlaces, path: Path | None, site: str) -> SitePolicy:
-    from cape.site.policy import read_policy
+def _own(path: Path | None, site: str) -> tuple[Path | None, SitePolicy]:
+    """Return the ledger and the policy that are named: no file of the working folder by itself."""
+    from cape.errors import ConfigError
+    from cape.site.ledger_file import own_ledger
+    from cape.site.policy import unusable_policy
 
-    # A site without a file has the shipped policy, with a minimum number of subjects.
-    base, given = (Path(), {}) if path is None else (path.parent, {"policy": path.name})
-    return read_policy(places, base, given, site)
+    try:
+        return own_ledger(policy_path=path)
+    except ConfigError as err:
+        raise unusable_policy(site, err) from err
 
 
 def _subject_rows(check: SiteCheck) -> list[tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from cape.data.label_table import Region
 from cape.data.templates import (
@@ -97,13 +98,28 @@ def check_labels(maps: Path, space: FeatureSpace) -> None:
         raise ConfigError("E018", problem=err.detail, do=do) from err
 
 
+# The setting that counts or names public maps, of each computation that regresses on them
+_SETTINGS: Final = {"capecontrast": "networks", "capedualreg": "n_components"}
+
+
+def asking_of_maps(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    """Return `given` with the comparison of which a file has a table, where maps are named.
+
+    ``cape init --maps`` proposes it beside the computation that finds networks.
+    """
+    is_said = "computation" in given or in_file.get("computation") in _SETTINGS
+    if is_said or not isinstance(in_file.get("capecontrast"), Mapping):
+        return dict(given)
+    return {**given, "computation": "capecontrast"}
+
+
 def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     """Return the setting that counts or names public maps; ConfigError if there is none.
 
     A comparison of tables shows an atlas and names none of its regions.
     """
     computation = proposed(chosen)
-    name = {"capecontrast": "networks", "capedualreg": "n_components"}.get(computation)
+    name = _SETTINGS.get(computation)
     if name is None:
         problem = f"{computation} regresses on no maps"
         do = "choose computation = capecontrast, or capedualreg."

@@ -51,6 +51,7 @@ from cape.python.people import (
     TRANSPOSE,
     Given,
     by_site,
+    check_apart,
     features_of,
     in_python_words,
     is_folder,
@@ -319,6 +320,7 @@ class Consortium:
             self._sites[site] = given = tuple(map(with_names, several(people)))
             named += [(f"person {m} of {site}", one.columns) for m, one in enumerate(given, 1)]
         self._columns = same_names(named)
+        check_apart({s: x for s, x in self._sites.items() if not isinstance(x, Path)})
         _tell_of_time(self._all())
         self._truth, self.space = truth, space
         self.config: Config  # of the last run
@@ -343,10 +345,11 @@ class Consortium:
         def size(given: tuple[Given, ...] | Path) -> str:
             if isinstance(given, Path):
                 return "a folder"
-            return f"{len(given)} files" if any(one.file for one in given) else str(len(given))
+            is_file = any(one.file for one in given)
+            return number_of(len(given), "file" if is_file else "person")
 
         sites = (f"{site}: {size(given)}" for site, given in self._sites.items())
-        return f"<Consortium, people of each site: {', '.join(sites)}>"
+        return f"<Consortium of {', '.join(sites)}>"
 
     def _all(self) -> Iterator[Given]:
         return (X for x in self._sites.values() if not isinstance(x, Path) for X in x)

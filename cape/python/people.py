@@ -126,6 +126,19 @@ def people_in(
     return people
 
 
+def check_apart(sites: Mapping[str, Sequence[Given]]) -> None:
+    """ConfigError CAPE-E284: names in one folder give a person to two sites, who counts twice."""
+    site_of: dict[str, str] = {}
+    for site, entries in sites.items():
+        for file in (os.path.abspath(one.file) for one in entries if one.file):
+            stated = re.match(r".*?/sub-[^/_.]+", file)
+            person = stated[0] if stated else file
+            if (other := site_of.setdefault(person, site)) != site:
+                problem = f"{person} is one person, in two sites: {other} and {site}"
+                do = "write the same site for all files of a person (groups= or the mapping)."
+                raise ConfigError("E284", problem=problem, do=do)
+
+
 def _above_people(file: Path) -> Path:
     """Return the folder of a file, above folders of people and those of BIDS for programs."""
     parts = file.parts[:-1]

@@ -23,7 +23,7 @@ MAX_NAMED: Final = 3
 WITHHELD: Final = {
     "range": "most of its values, or of those of a column that is asked, lie outside the stated "
     "range or in a small part of it; state another range and ask again",
-    "large": "most values of one side lie beyond the bound, so only the direction is known",
+    "large": "most values of one side lie beyond the bound",
     "shape": "groups differ in how many of their values lie beyond the bound, "
     "so their means cannot be compared",
     "partly": "columns of the formula are nearly equal, so it is adjusted for them only in part",
@@ -59,7 +59,8 @@ def sentences_of(result: GroupComparison) -> tuple[str, ...]:
 def notes_of(result: GroupComparison) -> tuple[str, ...]:
     """Return a sentence for each state in which the size in sd is withheld, but not the answer."""
     return tuple(
-        f"The size in standard deviations of {_some(of)} is not known: {WITHHELD[fits]}."
+        f"The size in standard deviations of {_some(of)} is not known: {WITHHELD[fits]}"
+        f"{', so only the direction is known' if fits == 'large' else ''}."
         for fits, of in _by_state(result, judged=True).items()
     )
 

@@ -30,7 +30,7 @@ from cape.report.comparison_words import notes_of, r_line, sentences_of, who_of
 from cape.report.maps import FEW_REGIONS, Component
 from cape.report.methods import Settings
 from cape.report.page import Values, text_of
-from cape.report.plots import Picture
+from cape.report.plots import THRESHOLD, Picture
 from cape.report.privacy_json import PrivacyStatement, ReleaseRow
 from cape.report.regions import NamedRegions
 from cape.report.results import (
@@ -207,8 +207,14 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
         "table": _table(rows, results, found),
         "order": order_line(results),
         "figures": on_grid and path.name,
+        "threshold": _viewed_from(rows[0].peak_z) if rows else THRESHOLD,
         "cifti": is_cifti(results.feature_space) and path.name,
     }
+
+
+def _viewed_from(peak: float) -> float:
+    """Return the threshold that shows a map: of few parcels no peak reaches the usual one."""
+    return THRESHOLD if abs(peak) > THRESHOLD else math.floor(5 * abs(peak)) / 10
 
 
 def _maps_of(folder: MapFolder, name: str) -> Path:

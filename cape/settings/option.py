@@ -107,8 +107,9 @@ def coerce(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
 def _number(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
     low, high = spec.metadata["low"], spec.metadata["high"]
     kind = "a whole number" if hint is int else "a number"
+    lowest = 1 if spec.name == "n_sites" else low  # of which 0 means: not stated
     allowed = (
-        f"{'-inf' if low is None else format(low, 'g')} to "
+        f"{'-inf' if lowest is None else format(lowest, 'g')} to "
         f"{'inf' if high is None else format(high, 'g')}"
     )
     number = math.nan

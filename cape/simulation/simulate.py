@@ -35,7 +35,7 @@ from cape.errors import (
 )
 from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
 from cape.planning.judge import Judged, at_hand, judge, judge_config, why_refused
-from cape.planning.public_maps import of_maps
+from cape.planning.public_maps import asking_of_maps, of_maps
 from cape.report import add_score, draw_site
 from cape.report.files import read_record
 from cape.report.network_maps import Brought
@@ -313,7 +313,9 @@ def _chosen(
     directory: Path, settings: Mapping[str, object], maps: Path | None
 ) -> dict[str, object]:
     sites = site_folders(directory)
-    chosen = merged(_settings_of(directory), settings)
+    in_file = _settings_of(directory)
+    settings = settings if maps is None else asking_of_maps(in_file, settings)
+    chosen = merged(in_file, settings)
     chosen["computation"] = proposed(chosen)  # in a real run the owner must name it
     if maps is not None:
         chosen |= of_maps(maps, chosen)

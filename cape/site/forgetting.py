@@ -26,6 +26,7 @@ from typing import Final
 from cape.array_file import read_note
 from cape.counting import number_of
 from cape.data.data_store import DataStore
+from cape.data.folders import sites_below
 from cape.data.names import bare, likeness
 from cape.errors import StateLostError
 from cape.frozen import dataclass
@@ -36,7 +37,7 @@ from cape.report import files, rebuild
 from cape.report.derivatives import DESCRIPTION, is_dataset
 from cape.report.private_folder import PEOPLE_TABLE, PRIVATE, SITE_JSON, SUBJECT_TABLE, keep_private
 from cape.site.files import folder_lock, is_locked, write_atomically
-from cape.site.ledger_file import LEDGER_NAME, ListedPerson, key_of, names_the_site, read_ledger
+from cape.site.ledger_file import LEDGER_NAME, ListedPerson, key_of, read_ledger
 from cape.site.ledger_texts import SHOWN_DIGITS, command
 from cape.site.places import BEGUN, HOME, IN_PLACE, SETUP_FILE, STATE, WORK
 from cape.site.policy import NO_LEDGER
@@ -114,11 +115,14 @@ def traces_of(
     store: Path | None = None,
     ledgers: Collection[Path] = (),
     dataset_id: str = "",
+    data: Path | None = None,
 ) -> Traces:
     """Find what is kept of a person, below `folders`, in a store and in ledgers.
 
     `store` and `ledgers` are the site's own; others that lie below `folders` are found.
-    `dataset_id` is that of the site's policy, beside those that the ledger names.
+    `dataset_id` is that of the site's policy, beside those that the ledger names.  `data`: the
+    site's images, or those of all sites of a simulation; like finished runs they tell the names of
+    sites, without which a simulation's people are not recognised in its ledger.
     """
     label = bare(person)
     below = [Path(at) for folder in folders for at, _, _ in os.walk(folder)]
@@ -154,8 +158,18 @@ def traces_of(
     # Written by every run, also where nothing about single people is
     finished = (at / _OF_RUN for at in below if (at / _OF_RUN).is_file())
     sites = {str(files.read_json(path).get("site")) for path in finished}
+    if data is not None:
+        sites |= {data.resolve().name, *sites_below(data)}
     charged = [
-        _charged(path, each, own | {label, f"sub-{label}"}, sites, dataset_id)
+        _charged(
+            path,
+            each,
+            own | {label, f"sub-{label}"},
+            # A run that was stopped tells them by its folders only.
+            sites | {at.name for at in below},
+            dataset_id,
+            is_told=bool(sites),
+        )
         for path, each in spending.items()
     ]
     alike = {text for text in labels - own if likeness(bare(text)) == likeness(label)}
@@ -455,19 +469,26 @@ def _digests(
 
 
 def _charged(
-    path: Path, spending: Spending, names: Collection[str], sites: Collection[str], dataset_id: str
+    path: Path,
+    spending: Spending,
+    names: Collection[str],
+    sites: Collection[str],
+    dataset_id: str,
+    *,
+    is_told: bool,
 ) -> Charged:
     key = key_of(path)
     # A run writes the policy's name of its data set; without one, names are under the empty name.
     datasets = {"", dataset_id, *(run.dataset for run in spending.runs)}
     digests = _digests(key, names, sites, datasets) if key else frozenset()
-    told = sites or not names_the_site(spending, key)
-    lacks = "" if told else "the folder of a finished run of this site"
     listed = [
         run
         for run in spending.runs
         if any(not digests.isdisjoint(person.split()) for person in run.people)
     ]
+    # A ledger does not say whether names of people are under those of sites, as in simulations.
+    is_told = bool(listed) or is_told or not spending.runs
+    lacks = "" if is_told else "the site's name: name a folder of its results, or --data"
     return Charged(
         path=path,
         runs=len(spending.runs),

@@ -248,7 +248,9 @@ def test_a_journal_is_kept_as_its_own_ledger_says_whether_that_is_named_or_not(
     data, tmp_path, monkeypatch, capsys
 ) -> None:
     """Without --file the journal of a run that may go on went, below "NOBODY of this name"; and
-    what the ledger called b65713b2 was called 19d4bd1b to be closed."""
+    what the ledger called b65713b2 was called 19d4bd1b to be closed.  That journal named the person,
+    of whom the ledger, which a simulation keeps by site, was then said to know nothing.
+    """
     monkeypatch.setenv("CAPE_CACHE", "none")
     ledger, out = tmp_path / "ledger.jsonl", tmp_path / "out"
     policy = SitePolicy.of_simulation(ledger_file=str(ledger))
@@ -267,6 +269,7 @@ def test_a_journal_is_kept_as_its_own_ledger_says_whether_that_is_named_or_not(
         told.append(" ".join(capsys.readouterr().out.split()))
     assert told[0].partition("Stays:")[2] == told[1].partition("Stays:")[2]
     assert (out / ".work" / "state.json").is_file()
+    assert all("spent in " in text and "none of this person" not in text for text in told)
     (step, *_) = asked(told[0])
     assert main(["ledger", "--file", str(ledger)]) == 0
     assert f"{step[2]}  nobody named" in capsys.readouterr().out
@@ -276,4 +279,11 @@ def test_a_journal_is_kept_as_its_own_ledger_says_whether_that_is_named_or_not(
     assert main([*words, "--yes"]) == 0
     assert "all of a simulation that was stopped" in capsys.readouterr().out
     assert named(out) == set()
-    assert main([*words, "--yes"]) == 5
+    assert main([*words, "--yes"]) == 5  # no ledger is named
+    capsys.readouterr()
+    words += ["--file", str(ledger)]
+    assert main(words) == 0
+    assert "whose cannot be told without the site's name" in capsys.readouterr().out
+    assert main([*words, "--data", str(data)]) == 0
+    assert "spent in " in capsys.readouterr().out
+    assert main(["forget", "sub-none", str(out), "--file", str(ledger), "--data", str(data)]) == 5

@@ -122,10 +122,20 @@ def test_a_list_of_all_files_of_a_folder_is_the_folder(names: str, door: str, tm
         assert estimator(list(map(nib.load, files)), tmp_path).counted == folder.counted
 
 
+@pytest.mark.parametrize("names", ["flat npy", "1D of a program"])
+def test_runs_of_one_person_in_two_sites_are_refused(names: str, tmp_path) -> None:
+    """With groups= by run each person counted twice, with the noise for one."""
+    files = laid_out(tmp_path, NAMES[names])
+    groups = [f"h{k % 2}" for k in range(len(files))]
+    model = cape.JointICA(2, epsilon=8.0, settings=SETTINGS)
+    with pytest.raises(ConfigError, match="sub-0.* is one person, in two sites: h0 and h1; write"):
+        model.fit(files, groups=groups)
+
+
 def test_a_plan_counts_the_people_of_a_list(tmp_path) -> None:
     consortium = cape.Consortium({"a": laid_out(tmp_path, NAMES["flat csv"])})
     assert consortium.n_subjects == PEOPLE - 1
-    assert repr(consortium) == "<Consortium, people of each site: a: 10 files>"
+    assert repr(consortium) == "<Consortium of a: 10 files>"
     with pytest.warns(
         SubjectsWarning, match=r"1 of 5 people is left out: participants.tsv, line 2"
     ):

@@ -253,6 +253,25 @@ def test_a_policy_beside_the_data_is_said_to_forbid_only(tmp_path, capsys, line)
     assert "give it with --policy" not in " ".join((said.out + said.err).split())
 
 
+def test_a_policy_in_the_working_folder_is_read_where_it_is_named(
+    plan, tmp_path, capsys, monkeypatch
+) -> None:
+    """Of one file `validate` said that the site has two policies; `simulate` did not read it, and
+    said nothing."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "site-policy.toml").write_text('dataset_id = "c"\nledger_file = "l.jsonl"\n')
+    hint = "site-policy.toml lies here: give it with --policy"
+    for words in (["validate", str(plan)], ["simulate", str(plan), "--out", "out"], ["ledger"]):
+        refused = main(words)
+        assert refused == (0 if words[0] == "validate" else 2), words
+        said = capsys.readouterr().err
+        assert said.count(hint) == 1
+        assert "CAPE-E266" not in said
+    assert cape.validate(plan) == ()
+    main(["validate", str(plan), "--policy", "site-policy.toml"])
+    assert hint not in capsys.readouterr().err
+
+
 def test_a_site_is_not_ready_where_its_ledger_would_refuse(plan, tmp_path, capsys, monkeypatch):
     """It said READY, and the run was refused (E260) for what earlier runs had spent.
 

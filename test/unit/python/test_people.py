@@ -287,6 +287,6 @@ def test_two_sites_run_as_in_a_consortium(folder, tmp_path):
 def test_a_consortium_shows_its_sites_and_plans_its_maps():
     X = list(np.random.default_rng(1).laplace(size=(4, 60, 12)))
     consortium = cape.Consortium({"a": X[:1], "b": X[1:]})
-    assert repr(consortium) == "<Consortium, people of each site: a: 1, b: 3>"
+    assert repr(consortium) == "<Consortium of a: 1 person, b: 3 people>"
     plan = consortium.budget(epsilon=8.0, components=2, settings={"min_timepoints": 40})
     assert "2 components" in repr(plan)

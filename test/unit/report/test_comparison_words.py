@@ -80,10 +80,13 @@ def test_what_is_found_without_a_size_has_its_direction_or_its_unit(fits: str) -
     row = withheld("hippocampus", fits, p=1e-9, p_holm=1e-9)
     text = said(compared([row]))
     assert "SZ and control differ in hippocampus: " in text
+    # Only here: with p .35 to 1 of 6 connections it was said to be known, too.
+    assert "direction" not in WITHHELD[fits]
     assert " sd" not in text
     assert ("400 [322, 478]" if fits == "no d" else "SZ above control") in text
     (note,) = notes_of(compared([row]))
     assert note.startswith("The size in standard deviations of hippocampus is not known: ")
+    assert note.endswith(", so only the direction is known.") is (fits == "large")
 
 
 def test_a_null_without_a_size_is_said_in_its_unit() -> None:

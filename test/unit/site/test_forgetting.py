@@ -270,11 +270,15 @@ def test_a_person_is_found_without_the_policy_and_nobody_is_called_nobody(
     file = ["--file", str(ledger.path)]
     assert "spent in 1 of 1 run:" in told("01", str(site), *file)
     assert "spent in 1 of 1 run:" in told("01", *file)
+    # As long as no site is named, none is denied.
+    assert "1 run; whose cannot be told without the site's name" in told("77", *file)
     # Of a run of an earlier version, whose digests have the name of the site in them
     named = frozenset({ListedPerson(label="sub-02", files=()).digests(key, ("local0", "cohort-a"))})
     ledger.join(replace(run, run="2e" * 16, people=named, key=old), cost(1))
     assert "spent in 1 of 2 runs" in told("02", str(site), *file)
-    assert "whose cannot be told without the folder of a finished run" in told("02", *file)
+    assert "whose cannot be told without the site's name: name a folder of its results" in told(
+        "02", *file
+    )
     ledger.path.with_name("other.jsonl.key").unlink()
     assert "cannot be told without the key of the ledger" in told("01", str(site), *file)
     # A script that took the rc 0 of a misspelt label for done left the person there.
