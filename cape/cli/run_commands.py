@@ -122,10 +122,10 @@ def simulate_command(
     )
     if settings_beside(directory) is None:
         warn_no_settings(directory, as_json=as_json)
+    hint_of_policy(policy_file, quiet=quiet or as_json)
     for who in () if policy_file else refused_by_policies(directory, overrides, maps):
         warn(f"a real run would be refused by {who} (cape policy)", as_json=as_json)
     policy = None if policy_file is None else _policy_of(policy_file)
-    hint_of_policy(policy_file, quiet=quiet or as_json)
     if _ledger_of(policy) and not quiet:
         # Before it is spent: near its end a run has charged nearly all of its epsilon.
         then = "begins, and charges, anew" if through == "nvflare" else "goes on, charged once"

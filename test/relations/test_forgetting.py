@@ -248,8 +248,8 @@ def test_a_journal_is_kept_as_its_own_ledger_says_whether_that_is_named_or_not(
     data, tmp_path, monkeypatch, capsys
 ) -> None:
     """Without --file the journal of a run that may go on went, below "NOBODY of this name"; and
-    what the ledger called b65713b2 was called 19d4bd1b to be closed.  That journal named the person,
-    of whom the ledger, which a simulation keeps by site, was then said to know nothing.
+    what the ledger called b65713b2 was called 19d4bd1b to be closed.  The ledger
+    of this journal, which a simulation keeps by site, was said to have none of this person.
     """
     monkeypatch.setenv("CAPE_CACHE", "none")
     ledger, out = tmp_path / "ledger.jsonl", tmp_path / "out"
@@ -286,4 +286,4 @@ def test_a_journal_is_kept_as_its_own_ledger_says_whether_that_is_named_or_not(
     assert "whose cannot be told without the site's name" in capsys.readouterr().out
     assert main([*words, "--data", str(data)]) == 0
     assert "spent in " in capsys.readouterr().out
-    assert main(["forget", "sub-none", str(out), "--file", str(ledger), "--data", str(data)]) == 5
+    assert main(["forget", "sub-nobody", str(out), "--file", str(ledger), "--data", str(data)]) == 5

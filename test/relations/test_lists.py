@@ -128,7 +128,7 @@ def test_runs_of_one_person_in_two_sites_are_refused(names: str, tmp_path) -> No
     files = laid_out(tmp_path, NAMES[names])
     groups = [f"h{k % 2}" for k in range(len(files))]
     model = cape.JointICA(2, epsilon=8.0, settings=SETTINGS)
-    with pytest.raises(ConfigError, match="sub-0.* is one person, in two sites: h0 and h1; write"):
+    with pytest.raises(ConfigError, match=r"sub-0.* is one person, in two sites: h0 and h1; write"):
         model.fit(files, groups=groups)
 
 

@@ -267,7 +267,7 @@ def test_a_policy_in_the_working_folder_is_read_where_it_is_named(
         said = capsys.readouterr().err
         assert said.count(hint) == 1
         assert "CAPE-E266" not in said
-    assert cape.validate(plan) == ()
+    assert not any(finding.severity == "E" for finding in cape.validate(plan))
     main(["validate", str(plan), "--policy", "site-policy.toml"])
     assert hint not in capsys.readouterr().err
 

@@ -36,6 +36,7 @@ def test_every_computation_with_a_guarantee_has_its_words_in_each_language() -> 
         text = text_of(**given)
         for language in ("en", "de"):
             assert words[language].format(asked=ASKED_TEXTS["groups"][language]) in text, name
+        assert not re.search(r"wir:\s+(ob|wie) ", text)  # a clause after a colon
 
 
 def test_participants_are_told_of_groups_of_the_study_and_never_of_a_column() -> None:

@@ -72,6 +72,8 @@ def test_ranges_are_inclusive_and_one_sided_ones_are_named() -> None:
     assert Example.from_input({**GIVEN, "n_components": 50}).n_components == 50
     assert "a number, -inf to 1" in refuse({"rate": 1.5}).public
     assert "a whole number, 1 to inf" in refuse({"min_sites": 0}).public
+    # "0 to inf", of which 0 is no number of sites
+    assert "a whole number, 1 to inf" in refuse({"n_sites": "three"}).public
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_a_job_of_a_comparison_carries_the_public_maps_and_their_names(tmp_path,
     """The page of FLARE's consortium had no pictures, nor did the owner's settings the names."""
     labels = np.arange(8, dtype=np.int16).reshape(2, 2, 2)
     nib.save(nib.Nifti1Image(labels, np.eye(4)), tmp_path / "mine.nii.gz")
-    (tmp_path / "mine.txt").write_text("".join(f"{n} Region{n}\n" for n in range(1, 8)))
+    (tmp_path / "mine.txt").write_text("".join(f"{n} Region{n} 0 0 {n} 0\n" for n in range(1, 8)))
     given = {"epsilon": 8.0, "delta": 1e-5, "n_sites": 4, "outcomes": "fnc",
              "variables": "dx control/SZ", "formula": "dx", "accept_low_quality": True}  # fmt: skip
     (tmp_path / "settings.toml").write_text(toml_text(given | {"computation": "capecontrast"}))
