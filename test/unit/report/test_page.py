@@ -156,9 +156,8 @@ def test_pictures_are_there_and_every_figure_carries_the_label(folders, name):
 
 
 def test_the_alternative_text_of_a_map_states_its_peak(folders):
-    alts = [
-        image["alt"] for image in Reader((folders["brain"] / "index.html").read_text()).all("img")
-    ]
+    page = (folders["brain"] / "index.html").read_text()
+    alts = [image["alt"] for image in Reader(page).all("img")]
     wanted = r"C0\d: peak (-?\d+ ){3}mm, z -?\d+\.\d\. Three planes through its largest cluster\."
     assert sum(bool(re.fullmatch(wanted, alt)) for alt in alts) == 6
 
@@ -236,6 +235,19 @@ def test_rendering_again_gives_the_same_bytes(folders):
     before = (folders["square"] / "index.html").read_bytes()
     assert cape.report.render(folders["square"]) == folders["square"] / "index.html"
     assert (folders["square"] / "index.html").read_bytes() == before
+
+
+def test_the_line_that_opens_a_map_shows_its_peak(folders, tmp_path):
+    """Of few parcels all peaks were below the 2.5 of the printed line, which showed nothing."""
+    folder = tmp_path / "run"
+    shutil.copytree(folders["brain"], folder)
+    (row, *rest) = (folder / "components.tsv").read_text().splitlines()[1:]
+    header = (folder / "components.tsv").read_text().splitlines()[0]
+    low = row.split("\t")
+    low[header.split("\t").index("peak_z")] = "-1.7"
+    (folder / "components.tsv").write_text("\n".join([header, "\t".join(low), *rest]) + "\n")
+    for at, threshold in ((folders["brain"], "2.5"), (folder, "0.8")):
+        assert f"threshold={threshold})" in cape.report.render(at).read_text()
 
 
 def test_the_page_shows_nothing_but_the_released_files(folders, tmp_path, monkeypatch):
