@@ -19,7 +19,7 @@ MAY = {
     "data/layout/patterns.py": "where a pattern of the site's own is wrong",
     "data/tables.py": "which rule of csv a line breaks",
     "data/strategies.py": "nilearn, of which columns its tables lack",
-    "data/images.py": "an EOFError of `cape.data.unpacking`",
+    "data/images.py": "an EOFError of gzip",
     "data/matrices.py": "looked into, not told",
     "data/label_table.py": "an `UnusableFile`",
     "data/pipeline.py": "a mistake of ours, which people are asked to report",

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import zlib
 from pathlib import Path
 
 import nibabel as nib
 import numpy as np
 import pytest
 
-from cape.data import images, unpacking
+from cape.data import images
 from cape.data.images import Resampling, read_image
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.resampling import ParallelAxes, TurnedAxes
 from cape.data.runs import SiteRun
 from cape.data.space import Grid, grid_of
-from cape.data.unpacking import DAMAGED, Unpacked
 from cape.space.feature_space import FeatureSpace
 from support import any_grid
 
@@ -277,35 +275,30 @@ def peak_of():
 # ------------------------------------------------------------------------------- gzip
 
 
-@pytest.fixture(params=["zlib", "isal"])
-def engine(request, monkeypatch: pytest.MonkeyPatch) -> str:
-    module = zlib
-    if request.param == "isal":
-        module = pytest.importorskip("isal.isal_zlib")
-    monkeypatch.setattr(unpacking, "_engine", module)
+@pytest.fixture(params=[gzip.GzipFile, images.GzipFile])
+def packed_file(request):
     return request.param
 
 
-def pieces(path: Path, size: int) -> bytes:
+def pieces(path: Path, size: int, packed_file) -> bytes:
     with path.open("rb") as raw:
-        packed, out = Unpacked(raw.read), []
+        packed, out = packed_file(fileobj=images.HashingReader(raw), mode="rb"), []
         while part := packed.read(size):
             out.append(part)
     return b"".join(out)
 
 
 @pytest.mark.parametrize("size", [1, 1000, 70_001, 10**7])
-def test_members_and_padding_are_unpacked_as_by_the_standard_library(tmp_path, engine, size):
+def test_members_and_padding_are_unpacked_as_by_the_standard_library(tmp_path, packed_file, size):
     rng = np.random.default_rng(5)
     parts = [rng.bytes(40_000), b"", bytes(30_000), rng.integers(0, 9, 9999, np.uint8).tobytes()]
     packed = [gzip.compress(part) for part in parts]
     path = tmp_path / "x.gz"
     path.write_bytes(packed[0] + packed[1] + b"\0" * 13 + packed[2] + packed[3] + b"\0" * 300_000)
-    size = max(size, 500) if engine == "isal" else size
-    assert pieces(path, size) == gzip.decompress(path.read_bytes()) == b"".join(parts)
+    assert pieces(path, size, packed_file) == gzip.decompress(path.read_bytes()) == b"".join(parts)
 
 
-def test_damage_of_every_kind_is_told(tmp_path, engine):
+def test_damage_of_every_kind_is_told(tmp_path, packed_file):
     whole = gzip.compress(np.random.default_rng(6).bytes(50_000))
     path = tmp_path / "x.gz"
     for packed in (
@@ -319,5 +312,5 @@ def test_damage_of_every_kind_is_told(tmp_path, engine):
         b"not packed",
     ):
         path.write_bytes(packed)
-        with pytest.raises(DAMAGED):
-            pieces(path, 4096)
+        with pytest.raises(images.DAMAGED):
+            pieces(path, 4096, packed_file)
