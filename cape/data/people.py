@@ -26,6 +26,7 @@ from cape.data.bids import (
     has_all,
     part_that_others_have,
     read_name,
+    roles_in,
     run_key,
     why_no_series,
 )
@@ -46,7 +47,6 @@ from cape.data.folders import (
 )
 from cape.data.gift import names_beside, read_gift_names
 from cape.data.issues import Finding, Findings, IssueCode, UnusableFile
-from cape.data.layout import roles_in
 from cape.data.locate import Stated, can_be_a_name, located
 from cape.data.manifest import MANIFEST_NAMES, read_manifest
 from cape.data.marks import (

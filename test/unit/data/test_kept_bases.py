@@ -1,4 +1,7 @@
-"""Bases of brains are built once on a computer, with the same bits, not by every process."""
+"""Bases of brains are built once on a computer, with the same bits, not by every process.
+
+Belongs to `cape/data/data_store.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.data.kept_bases import KeptBases
+from cape.data.data_store import KeptBases
 from cape.settings.resolved import BasisKind
 from cape.space import public_basis
 from cape.space.feature_space import FeatureSpace

@@ -1,4 +1,7 @@
-"""A typed layout says whose each file is in one way, or the site is refused."""
+"""A typed layout says whose each file is in one way, or the site is refused.
+
+Belongs to `cape/data/bids.py`.
+"""
 
 from __future__ import annotations
 
