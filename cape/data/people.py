@@ -47,7 +47,7 @@ from cape.data.folders import (
 )
 from cape.data.gift import names_beside, read_gift_names
 from cape.data.issues import Finding, Findings, IssueCode, UnusableFile
-from cape.data.locate import Stated, can_be_a_name, located
+from cape.data.locate import can_be_a_name, located
 from cape.data.manifest import MANIFEST_NAMES, read_manifest
 from cape.data.marks import (
     MarkTable,
@@ -134,7 +134,7 @@ class _Draft:
     """What a site states, before marks, filters and the disk are looked at."""
 
     source: str
-    runs: list[Stated] = field(default_factory=list)
+    runs: list[SiteRun] = field(default_factory=list)
     shown: dict[str, str] = field(default_factory=dict)  # label in normal form -> as printed
     named: dict[str, BidsName] = field(default_factory=dict)  # by file
     not_taken: dict[str, str] = field(default_factory=dict)
@@ -258,7 +258,7 @@ class _Reader:
             stated = self._of_manifest(table)
             if self.only is not None:
                 named = set(self.only)
-                stated.runs = [r for r in stated.runs if os.path.normpath(r.run.name) in named]
+                stated.runs = [run for run in stated.runs if os.path.normpath(run.name) in named]
         if self.words.layout:
             if stated is not None:
                 self.findings.add(IssueCode.TWO_SOURCES, f"layout in {POLICY_FILE} and {table}")
@@ -270,14 +270,14 @@ class _Reader:
                 stated = self._of_each(names) or stated
         elif by_names.runs and stated.runs:
             self._check_agree(stated, by_names)
-        taken = {os.path.normpath(each.run.name) for each in stated.runs}
+        taken = {os.path.normpath(run.name) for run in stated.runs}
         unstated = [n for n in series if of_caller and n not in taken]
         unstated += [n for n in series if "data" in given and n in stated.not_taken]
         if (unstated or not stated.runs) and not self.findings.blocked:
             self._note_unstated(names, unstated or series, stated, given)
             return None
         if stated.source != _OF_EACH:
-            names = [each.run.name for each in stated.runs]
+            names = [run.name for run in stated.runs]
             stated.marks += self._participants(stated.source, names)
         return stated
 
@@ -297,8 +297,7 @@ class _Reader:
             return draft
         for m, name in enumerate(names, start=1):
             draft.shown[f"{m:03d}"] = f"sub-{m:03d}"
-            run = SiteRun(path=self.base / name, name=name, person=f"{m:03d}")
-            draft.runs.append(Stated(run=run))
+            draft.runs.append(SiteRun(path=self.base / name, name=name, person=f"{m:03d}"))
         return draft
 
     def _names_given(self, given: object) -> list[str]:
@@ -375,14 +374,12 @@ class _Reader:
             else:
                 draft.named[name], draft.shown[label] = named, f"sub-{label}"
                 draft.runs.append(
-                    Stated(
-                        run=SiteRun(
-                            path=self.base / name,
-                            name=name,
-                            person=label,
-                            session=named.entities.get("ses", ""),
-                            run=run_words(named.entities),
-                        )
+                    SiteRun(
+                        path=self.base / name,
+                        name=name,
+                        person=label,
+                        session=named.entities.get("ses", ""),
+                        run=run_words(named.entities),
                     )
                 )
         return draft
@@ -400,14 +397,15 @@ class _Reader:
                 self.findings.add_issue(verdict.issue, name)
                 continue
             draft.shown[label] = label
-            run = SiteRun(
-                path=self.base / name,
-                name=name,
-                person=label,
-                session=roles.get("session") or "",
-                run=roles.get("run") or "",
+            draft.runs.append(
+                SiteRun(
+                    path=self.base / name,
+                    name=name,
+                    person=label,
+                    session=roles.get("session") or "",
+                    run=roles.get("run") or "",
+                )
             )
-            draft.runs.append(Stated(run=run))
         if not draft.runs:
             observed = f"{self.words.layout}; the files are such as {', '.join(names[:MAX_NAMES])}"
             self.findings.add(IssueCode.LAYOUT_FITS_NONE, observed)
@@ -419,25 +417,16 @@ class _Reader:
         draft = _Draft(source=table)
         rows = read_manifest(self.base, table, self.findings, self.words)
         for row in rows:
-            run = SiteRun(
-                path=self.base / row.file,
-                name=row.file,
-                person=row.person,
-                session=row.session,
-                run=row.run,
-                tr=row.tr,
-                n_dummy=row.n_dummy,
-                trust_grid=row.trust_grid,
-            )
-            draft.runs.append(Stated(run=run, confounds=row.confounds))
+            draft.runs.append(row.run)
             # As the list writes it, with sub- or without.
-            draft.shown.setdefault(row.person, "sub-" * row.written.startswith("sub-") + row.person)
+            label, file = row.run.person, row.run.name
+            draft.shown.setdefault(label, "sub-" * row.written.startswith("sub-") + label)
             draft.has_exclude |= row.left_out is not None
             if row.left_out:
-                draft.left_out[row.file] = row.where
+                draft.left_out[file] = row.where
             with suppress(UnusableFile):
-                if resolve(self.config).own_entities and (named := read_name(row.file)):
-                    draft.named[row.file] = named
+                if resolve(self.config).own_entities and (named := read_name(file)):
+                    draft.named[file] = named
         return draft
 
     def _of_outcomes(self, question: Question) -> _Draft | None:
@@ -459,7 +448,7 @@ class _Reader:
         draft = _Draft(source=name)
         for i, (label, written) in enumerate(zip(own, labels, strict=True)):
             if label not in draft.shown:  # a row a session: the first one stands for the person
-                draft.runs.append(Stated(run=SiteRun(path=path, name=name, person=label, row=i)))
+                draft.runs.append(SiteRun(path=path, name=name, person=label, row=i))
             draft.shown.setdefault(label, written.strip())
         if question.change is None:
             self._note_twice(Counter(stands_for[label] for label in own), draft)
@@ -510,7 +499,7 @@ class _Reader:
             labels.update(stands_for[label] for label in own)
             for i, (label, written) in enumerate(zip(own, table.labels, strict=True)):
                 draft.shown.setdefault(label, written.strip())
-                draft.runs.append(Stated(run=SiteRun(path=path, name=name, person=label, row=i)))
+                draft.runs.append(SiteRun(path=path, name=name, person=label, row=i))
         if len(headers) > 1:
             public = {"sites": f"within site {self.findings.site}"}
             self.findings.add(IssueCode.RECORDS_DIFFER, ", ".join(headers.values()), public=public)
@@ -551,10 +540,10 @@ class _Reader:
 
     def _check_agree(self, stated: _Draft, by_names: _Draft) -> None:
         """Note where names of BIDS say otherwise than the list or the layout that counts."""
-        labels = {each.run.person for each in (*stated.runs, *by_names.runs)}
+        labels = {run.person for run in (*stated.runs, *by_names.runs)}
         # A spreadsheet may have taken zeros off: 1 is the 01 of the names.
         who = {label: likeness(one) for label, one in one_label_each(labels, self.words).items()}
-        listed = {self._where(each.run.name): who[each.run.person] for each in stated.runs}
+        listed = {self._where(run.name): who[run.person] for run in stated.runs}
         runs = {
             (who[normal(named.label)], run_key(named.run))
             for name, named in by_names.named.items()
@@ -633,7 +622,7 @@ class _Reader:
     def conclude(self, draft: _Draft) -> PeopleList:
         """Return the list: one label a person, without those left out, one file a run."""
         self._one_label_each(draft)
-        runs = [each.run for each in draft.runs]  # with the label that stands for the person
+        runs = draft.runs  # with the label that stands for the person
         entities = {run.name: self._entities(run, draft) for run in runs}
         out = left_out_by(runs, draft.marks, entities, self.findings)
         out |= {(name, OWN_FILE): mention for name, mention in draft.left_out.items()}
@@ -647,7 +636,7 @@ class _Reader:
         for (name, row), mention in out.items():
             if row == OWN_FILE:
                 draft.not_taken[name] = f"left out by {mention}"
-        taking = [each for each in draft.runs if (each.run.name, each.run.row) not in out]
+        taking = [run for run in runs if (run.name, run.row) not in out]
         kept = self._one_version_each(self._filtered(taking, draft), draft)
         excluded = [name for name, row in out if row == OWN_FILE]
         there = located(
@@ -670,12 +659,12 @@ class _Reader:
             filters=tuple(self.filters),
             ways=tuple(self.ways),
             runs_left_out=tuple(run for run in runs if (run.name, run.row) in out),
-            unstated=tuple(self.unstated or (each.run.name for each in draft.runs)),
+            unstated=tuple(self.unstated or (run.name for run in runs)),
         )
 
     def _one_label_each(self, draft: _Draft) -> None:
         """Give runs and marks the label that stands for the person; note labels that look alike."""
-        labels = {each.run.person for each in draft.runs}
+        labels = {run.person for run in draft.runs}
         labels |= {label for table in draft.marks for label in table.labels}
         try:
             stands_for = one_label_each(labels, self.words)
@@ -686,10 +675,7 @@ class _Reader:
         for first, second in pairs:
             both = f'[["{first}", "{second}"]]'
             self.findings.add(IssueCode.LABELS_ALIKE, f"{first} and {second}", both=both)
-        draft.runs = [
-            replace(each, run=replace(each.run, person=stands_for[each.run.person]))
-            for each in draft.runs
-        ]
+        draft.runs = [replace(run, person=stands_for[run.person]) for run in draft.runs]
         draft.shown = {stands_for[label]: text for label, text in reversed(draft.shown.items())} | {
             label: text for label, text in draft.shown.items() if stands_for[label] == label
         }
@@ -707,34 +693,30 @@ class _Reader:
         own = {k: "".join(filter(str.isalnum, text)) for k, text in words.items() if text}
         return own | dict(draft.named[run.name].entities if run.name in draft.named else {})
 
-    def _filtered(self, stated: Sequence[Stated], draft: _Draft) -> list[Stated]:
+    def _filtered(self, stated: Sequence[SiteRun], draft: _Draft) -> list[SiteRun]:
         """Return the runs whose names fit the owner's filter, and note people without one."""
         how = resolve(self.config)
         wanted, unwanted = parse_entities(how.entities), parse_exclusions(self.config.bids_exclude)
-        kept: list[Stated] = []
+        kept: list[SiteRun] = []
         judged = False
-        for each in stated:
-            named = draft.named.get(each.run.name)
-            every = draft.every_name
-            if named is None or not self._is_judged(each.run.name, named, every_name=every):
-                kept.append(each)
+        for run in stated:
+            named, every = draft.named.get(run.name), draft.every_name
+            if named is None or not self._is_judged(run.name, named, every_name=every):
+                kept.append(run)
                 continue
             judged = True
             if not has_all(named.entities, wanted):
-                draft.not_taken[each.run.name] = f"bids_filter asks for {how.entities}"
+                draft.not_taken[run.name] = f"bids_filter asks for {how.entities}"
             elif any(has_all(named.entities, part) for part in unwanted):
-                draft.not_taken[each.run.name] = (
-                    f"bids_exclude leaves out {self.config.bids_exclude}"
-                )
+                draft.not_taken[run.name] = f"bids_exclude leaves out {self.config.bids_exclude}"
             else:
-                kept.append(each)
+                kept.append(run)
         asked = how.entities if judged else ""
         if stated and not kept:
             place = f"{len(stated)} images{self._entities_there(draft)}"
             self.findings.add(IssueCode.NO_BIDS_MATCH, place, wanted=asked)
             return kept
-        with_run = {each.run.person for each in kept}
-        without = {each.run.person for each in stated} - with_run
+        without = {run.person for run in stated} - {run.person for run in kept}
         for label in sorted(without, key=natural_key):
             shown = draft.shown[label]
             self.findings.add(IssueCode.NO_BIDS_IMAGE, shown, person=label, wanted=asked)
@@ -763,7 +745,7 @@ class _Reader:
 
     # -- one file a run ------------------------------------------------------------------------
 
-    def _one_version_each(self, stated: Sequence[Stated], draft: _Draft) -> list[Stated]:
+    def _one_version_each(self, stated: Sequence[SiteRun], draft: _Draft) -> list[SiteRun]:
         """Return the runs without those of people of whom one is there in several versions.
 
         Nothing chooses among versions.  They are a fault of the site where it is checked; in a run
@@ -771,16 +753,14 @@ class _Reader:
         """
         by_names = draft.source == "BIDS"
         groups: dict[object, list[str]] = defaultdict(list)
-        person = {each.run.name: each.run.person for each in stated}
-        for each in stated:
-            run = by_value(each.run.session), by_value(each.run.run)
+        person = {run.name: run.person for run in stated}
+        for run in stated:
+            key = by_value(run.session), by_value(run.run)
             if by_names:
-                groups[each.run.person, run_key(draft.named[each.run.name].run)].append(
-                    each.run.name
-                )
+                groups[run.person, run_key(draft.named[run.name].run)].append(run.name)
             # Rows of a list that name no run are one run each.
-            elif draft.source == "layout" or any(run):
-                groups[each.run.person, run].append(each.run.name)
+            elif draft.source == "layout" or any(key):
+                groups[run.person, key].append(run.name)
         for names in map(list, map(dict.fromkeys, groups.values())):  # a name twice is one file
             if len(names) > 1 and by_names:
                 self._note_versions([draft.named[name] for name in names], names)
@@ -788,28 +768,28 @@ class _Reader:
             elif len(names) > 1:
                 place = f"{draft.source}: {names[0]} and {names[1]}"
                 self.findings.add(IssueCode.RUN_STATED_TWICE, place)
-        for first, whole, key in self._wholes(stated, draft) if by_names else ():
-            place = f"{whole} lacks {key}- beside {first}: it may repeat the others"
-            self.findings.add(IssueCode.RUN_VERSIONS, place, filter=f"{key}-...")
-            values = {draft.named[n].entities.get(key, "") for n in draft.named}
+        for first, whole, entity in self._wholes(stated, draft) if by_names else ():
+            place = f"{whole} lacks {entity}- beside {first}: it may repeat the others"
+            self.findings.add(IssueCode.RUN_VERSIONS, place, filter=f"{entity}-...")
+            values = {named.entities.get(entity, "") for named in draft.named.values()}
             joined = "+".join(sorted(filter(str.isalnum, values), key=natural_key))
-            self._offer([self._and_before(f"{key}-{joined}")])
+            self._offer([self._and_before(f"{entity}-{joined}")])
             self._offer_two_ways([first], draft.named[first].label)
             self.doubled.add(person[whole])
         if self.findings.strict:  # who is asked which version is meant reads them all
             return list(stated)
-        return [each for each in stated if each.run.person not in self.doubled]
+        return [run for run in stated if run.person not in self.doubled]
 
-    def _wholes(self, stated: Sequence[Stated], draft: _Draft) -> Iterator[tuple[str, str, str]]:
+    def _wholes(self, stated: Sequence[SiteRun], draft: _Draft) -> Iterator[tuple[str, str, str]]:
         of_person: dict[str, list[str]] = defaultdict(list)
-        for each in stated:
-            if each.run.name in draft.named:
-                of_person[each.run.person].append(each.run.name)
+        for run in stated:
+            if run.name in draft.named:
+                of_person[run.person].append(run.name)
         for names in of_person.values():
             for name in names:
                 others = [other for other in names if other != name]
-                runs = [draft.named[other].run for other in others]
-                if key := part_that_others_have(draft.named[name].run, runs):
+                parts = [draft.named[other].run for other in others]
+                if key := part_that_others_have(draft.named[name].run, parts):
                     yield next(o for o in others if key in draft.named[o].run), name, key
 
     def _note_versions(self, versions: Sequence[BidsName], names: Sequence[str]) -> None:
@@ -877,15 +857,15 @@ class _Reader:
         Not in the order of the folder: the joined series and the fingerprint of the data must be
         the same on every computer.
         """
-        runs: dict[str, list[SiteRun]] = {each.run.person: [] for each in draft.runs}
+        runs: dict[str, list[SiteRun]] = {run.person: [] for run in draft.runs}
         for run in there:
             runs[run.person].append(run)
-        for each in draft.runs:  # of those who are left out, for who asks whom that is
-            if all(lines[each.run.person]):
-                runs[each.run.person].append(each.run)
+        for run in draft.runs:  # of those who are left out, for who asks whom that is
+            if all(lines[run.person]):
+                runs[run.person].append(run)
         people = []
         # Rows of a table stay in its order, which is that of its numbers.
-        of_rows = any(each.run.row >= 0 for each in draft.runs)
+        of_rows = any(run.row >= 0 for run in draft.runs)
         by_name = sorted(runs, key=lambda label: natural_key(draft.shown[label]))
         for label in runs if of_rows else by_name:
             ordered = sorted(

@@ -8,7 +8,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -347,8 +347,13 @@ def places_of(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[
 def read_labels(path: Path) -> tuple[str, ...]:
     """Return whom each row of a table of people names; `UnusableFile` or OSError."""
     header, rows = rows_of_people(path, comments=True)
+    return labels_of(header, rows, path.name)
+
+
+def labels_of(header: Sequence[str], rows: Iterable[PersonRow], table: str) -> tuple[str, ...]:
+    """As `read_labels`, of a table that is read."""
     person, _ = places_of(header, ())
-    labels = tuple(row.label(path.name, person) for row in rows)
+    labels = tuple(row.label(table, person) for row in rows)
     if not labels:
         raise UnusableFile(IssueCode.RECORDS_EMPTY, "1 line")
     return labels
