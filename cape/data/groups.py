@@ -33,8 +33,8 @@ from cape.data.tables import (
     SESSION,
     PersonRow,
     column_names,
-    labels_of,
     places_of,
+    row_labels,
     rows_of_people,
 )
 from cape.frozen import dataclass
@@ -188,7 +188,7 @@ class _Table:
         self._header, each = rows_of_people(path, comments=True)
         self._rows = list(each)
         self.is_torn = self._is_torn(stop=stop)
-        own = list(map(bare, labels_of(self._header, self._rows, path.name)))
+        own = list(map(bare, row_labels(self._header, self._rows, path.name)))
         here = list(map(bare, listed))
         stands_for = one_label_each({*own, *here}, words)
         index = {stands_for[label]: m for m, label in enumerate(here)}

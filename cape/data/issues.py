@@ -425,14 +425,11 @@ class Findings:
                 break
             said |= failed[code]
             n = len(failed[code])
-            self._escalate(f"{n} of {n_listed} people of this site fail by this rule", code)
+            self.escalate(f"{n} of {n_listed} people of this site fail by this rule", code)
             self.most_fail = True
 
-    def escalate(self, reason: str) -> None:
-        """Make every failure a stop and say why (too many subjects fail)."""
-        self._escalate(reason)
-
-    def _escalate(self, reason: str, code: IssueCode | None = None) -> None:
+    def escalate(self, reason: str, code: IssueCode | None = None) -> None:
+        """Make every failure, or those by one rule, a stop and say why."""
         for entry in self._entries:
             if entry.severity == "X" and code in (None, entry.code):
                 entry.severity = "E"

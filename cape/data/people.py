@@ -19,32 +19,8 @@ from dataclasses import field, replace
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
-from cape.data.bids import (
-    BidsName,
-    by_value,
-    differing_entity,
-    has_all,
-    part_that_others_have,
-    read_name,
-    roles_in,
-    run_key,
-    why_no_series,
-)
+from cape.data import bids, folders
 from cape.data.file_type import CIFTI_SERIES, CIFTI_SUFFIX, suffixes_of, visible
-from cape.data.folders import (
-    NO_DATA,
-    PARTICIPANTS,
-    TO_CONVERT,
-    FileKind,
-    kind_of,
-    names_below,
-    of_kind,
-    read_words,
-    readable,
-    run_words,
-    space_for,
-    words_beside,
-)
 from cape.data.gift import names_beside, read_gift_names
 from cape.data.issues import Finding, Findings, IssueCode, UnusableFile
 from cape.data.locate import can_be_a_name, located
@@ -136,7 +112,7 @@ class _Draft:
     source: str
     runs: list[SiteRun] = field(default_factory=list)
     shown: dict[str, str] = field(default_factory=dict)  # label in normal form -> as printed
-    named: dict[str, BidsName] = field(default_factory=dict)  # by file
+    named: dict[str, bids.BidsName] = field(default_factory=dict)  # by file
     not_taken: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, Mention] = field(default_factory=dict)  # by file; rows of a manifest
     marks: list[MarkTable] = field(default_factory=list)
@@ -168,8 +144,8 @@ def read_people(
     unread = PeopleList(site=findings.site, folder=base)
     if not _is_one_source(given, findings):
         return unread
-    with readable(base, findings):
-        words = words_beside(base) if words is None else words
+    with folders.readable(base, findings):
+        words = folders.words_beside(base) if words is None else words
         reader = _Reader(base, config, findings, words, before_tables, only)
         draft = reader.draft(given)
         if draft is None:
@@ -244,7 +220,7 @@ class _Reader:
         elif self.only is not None:
             names = list(self.only)
         else:
-            below = names_below(self.base / folder, reserved_names(self.config))
+            below = folders.names_below(self.base / folder, reserved_names(self.config))
             names = [f"{folder}/{name}" if folder != "." else name for name in below]
         # Whatever a list names is meant as a series; a pattern may fit tables beside them.
         of_caller = self.only is not None
@@ -307,7 +283,7 @@ class _Reader:
             if not names:
                 self._note_none("an empty list")
             # A member of COINSTAC may have to map the policy and the owner's files as data, too.
-            others = {*NO_DATA, *reserved_names(self.config)}
+            others = {*folders.NO_DATA, *reserved_names(self.config)}
             return [name for name in names if PurePath(name).name not in others]
         if not re.search(r"[*?\[]", given):
             return [given]
@@ -326,7 +302,7 @@ class _Reader:
         """Name surfaces beside volumes, and refuse those that are somebody's only series."""
         for name in names if not self.config.of_cifti else ():
             with suppress(UnusableFile):
-                named = read_name(name) if name.lower().endswith(CIFTI_SERIES) else None
+                named = bids.read_name(name) if name.lower().endswith(CIFTI_SERIES) else None
                 if named and normal(named.label) in by_names.shown:
                     by_names.not_taken[name] = "it is a surface, and the feature space is none"
                 elif named:
@@ -337,20 +313,20 @@ class _Reader:
         space = self.config.feature_space
         if space in CIFTI_SUFFIX:
             return [name for name in names if name.lower().endswith(CIFTI_SUFFIX[space])]
-        kind: FileKind = "matrix" if space == "matrix" else "volume"
+        kind: folders.FileKind = "matrix" if space == "matrix" else "volume"
         names = [name for name in names if name not in self.words.tables]
-        some = [name for name in names if of_kind(name, kind)]
+        some = [name for name in names if folders.of_kind(name, kind)]
         if space == "atlas" and not self._state_somebody(some):  # series of its parcels
-            tables = [name for name in names if of_kind(name, "matrix")]
+            tables = [name for name in names if folders.of_kind(name, "matrix")]
             return tables if tables else some
         return some
 
     def _state_somebody(self, names: Sequence[str]) -> bool:
         if self.words.layout:
-            return any(roles_in(self.words.layout, name) for name in names)
+            return any(bids.roles_in(self.words.layout, name) for name in names)
         for name in names:
             with suppress(UnusableFile):
-                if (named := read_name(name)) and not why_no_series(named):
+                if (named := bids.read_name(name)) and not bids.why_no_series(named):
                     return True
         return False
 
@@ -359,7 +335,7 @@ class _Reader:
         draft = _Draft(source="BIDS")
         for name in names:
             try:
-                named = read_name(name)
+                named = bids.read_name(name)
                 label = normal(named.label) if named else ""
             except UnusableFile as verdict:
                 if is_alone:
@@ -369,7 +345,7 @@ class _Reader:
             judged = named and (named if self.only is None else replace(named, suffix=""))
             if named is None or judged is None:
                 draft.not_taken[name] = "its name is none of BIDS"
-            elif why := why_no_series(judged):
+            elif why := bids.why_no_series(judged):
                 draft.not_taken[name] = why
             else:
                 draft.named[name], draft.shown[label] = named, f"sub-{label}"
@@ -379,7 +355,7 @@ class _Reader:
                         name=name,
                         person=label,
                         session=named.entities.get("ses", ""),
-                        run=run_words(named.entities),
+                        run=folders.run_words(named.entities),
                     )
                 )
         return draft
@@ -388,7 +364,7 @@ class _Reader:
         draft = _Draft(source="layout")
         for name in names:
             try:
-                roles = roles_in(self.words.layout, name)
+                roles = bids.roles_in(self.words.layout, name)
                 if roles is None:
                     draft.not_taken[name] = "the layout does not fit it"
                     continue
@@ -425,7 +401,7 @@ class _Reader:
             if row.left_out:
                 draft.left_out[file] = row.where
             with suppress(UnusableFile):
-                if resolve(self.config).own_entities and (named := read_name(file)):
+                if resolve(self.config).own_entities and (named := bids.read_name(file)):
                     draft.named[file] = named
         return draft
 
@@ -517,15 +493,15 @@ class _Reader:
             at = next(of_people, len(parts))
             places |= {PurePath(*parts[:n]) for n in range(at + 1)}
         columns, tables = self.words.other_columns, []
-        read = (source, PARTICIPANTS, *self.words.tables)
+        read = (source, folders.PARTICIPANTS, *self.words.tables)
         for place in sorted(places):
             folder = self.base / place
             if folder.is_dir():
                 note_second_lists(folder, read, self.findings, columns)
-            if folder != self.base and read_words(folder / POLICY_FILE) != OwnWords():
+            if folder != self.base and folders.read_words(folder / POLICY_FILE) != OwnWords():
                 name = (place / POLICY_FILE).as_posix()
                 self.findings.add(IssueCode.LIST_BESIDE, name, name=name)
-        wanted = [(place / PARTICIPANTS).as_posix() for place in sorted(places)]
+        wanted = [(place / folders.PARTICIPANTS).as_posix() for place in sorted(places)]
         there = [name for name in wanted if os.path.lexists(self.base / name)]
         try:
             there += tables_of(self.base, self.words)
@@ -545,13 +521,13 @@ class _Reader:
         who = {label: likeness(one) for label, one in one_label_each(labels, self.words).items()}
         listed = {self._where(run.name): who[run.person] for run in stated.runs}
         runs = {
-            (who[normal(named.label)], run_key(named.run))
+            (who[normal(named.label)], bids.run_key(named.run))
             for name, named in by_names.named.items()
             if name in listed
         }
         for name, named in by_names.named.items():
             label = normal(named.label)
-            if name not in listed and (who[label], run_key(named.run)) in runs:
+            if name not in listed and (who[label], bids.run_key(named.run)) in runs:
                 stated.not_taken[name] = f"it is not in {stated.source}"
             elif name not in listed:
                 place = f"{name} has a name of BIDS and is not in {stated.source}"
@@ -581,10 +557,10 @@ class _Reader:
         stated: _Draft,
         given: Mapping[str, object],
     ) -> None:
-        ends = [end for end in TO_CONVERT if any(name.lower().endswith(end) for name in names)]
+        ends = [e for e in folders.TO_CONVERT if any(name.lower().endswith(e) for name in names)]
         if ends and not series:
             example = next(name for name in names if name.lower().endswith(ends[0]))
-            self.findings.add(IssueCode.CONVERT_FIRST, example, command=TO_CONVERT[ends[0]])
+            self.findings.add(IssueCode.CONVERT_FIRST, example, command=folders.TO_CONVERT[ends[0]])
         elif series:
             shown = ", ".join(series[:MAX_NAMES])
             whys = Counter(stated.not_taken[name] for name in series if name in stated.not_taken)
@@ -596,8 +572,8 @@ class _Reader:
             self.unstated += series
         elif "data" not in given:
             suffixes = ", ".join(suffixes_of(self.config.feature_space))
-            other, kind = space_for(names), kind_of(names)
-            there = [name for name in names if of_kind(name, kind)]
+            other, kind = folders.space_for(names), folders.kind_of(names)
+            there = [name for name in names if folders.of_kind(name, kind)]
             hint = f"; {there[0]} is read with feature_space = {other}" if there else ""
             self._note_none(f"files ending in {suffixes}", hint)
 
@@ -705,9 +681,9 @@ class _Reader:
                 kept.append(run)
                 continue
             judged = True
-            if not has_all(named.entities, wanted):
+            if not bids.has_all(named.entities, wanted):
                 draft.not_taken[run.name] = f"bids_filter asks for {how.entities}"
-            elif any(has_all(named.entities, part) for part in unwanted):
+            elif any(bids.has_all(named.entities, part) for part in unwanted):
                 draft.not_taken[run.name] = f"bids_exclude leaves out {self.config.bids_exclude}"
             else:
                 kept.append(run)
@@ -722,7 +698,7 @@ class _Reader:
             self.findings.add(IssueCode.NO_BIDS_IMAGE, shown, person=label, wanted=asked)
         return kept
 
-    def _is_judged(self, name: str, named: BidsName, *, every_name: bool) -> bool:
+    def _is_judged(self, name: str, named: bids.BidsName, *, every_name: bool) -> bool:
         """Tell whether the owner's filter is about a name.
 
         The default is about names with a task below folders of people, not about arrays or what
@@ -755,9 +731,9 @@ class _Reader:
         groups: dict[object, list[str]] = defaultdict(list)
         person = {run.name: run.person for run in stated}
         for run in stated:
-            key = by_value(run.session), by_value(run.run)
+            key = bids.by_value(run.session), bids.by_value(run.run)
             if by_names:
-                groups[run.person, run_key(draft.named[run.name].run)].append(run.name)
+                groups[run.person, bids.run_key(draft.named[run.name].run)].append(run.name)
             # Rows of a list that name no run are one run each.
             elif draft.source == "layout" or any(key):
                 groups[run.person, key].append(run.name)
@@ -789,18 +765,18 @@ class _Reader:
             for name in names:
                 others = [other for other in names if other != name]
                 parts = [draft.named[other].run for other in others]
-                if key := part_that_others_have(draft.named[name].run, parts):
+                if key := bids.part_that_others_have(draft.named[name].run, parts):
                     yield next(o for o in others if key in draft.named[o].run), name, key
 
-    def _note_versions(self, versions: Sequence[BidsName], names: Sequence[str]) -> None:
-        entity = differing_entity(versions)
+    def _note_versions(self, versions: Sequence[bids.BidsName], names: Sequence[str]) -> None:
+        entity = bids.differing_entity(versions)
         filters = list(self._choosing(versions)) if entity else []
         place = f"{names[0]} and {names[1]} differ in {entity}-"
         if not entity:
             place = f"{names[0]} and {names[1]}: keep one, or name the folder of one version"
             tops = dict.fromkeys(self._above(name) for name in names)
-            folders = [shlex.quote(str(self.base / top)) for top in tops if top]
-            self._offer_ways([f"cape people {folder}" for folder in folders if len(tops) > 1])
+            places = [shlex.quote(str(self.base / top)) for top in tops if top]
+            self._offer_ways([f"cape people {folder}" for folder in places if len(tops) > 1])
         self.findings.add(
             IssueCode.RUN_VERSIONS, place, filter=" or ".join(filters) or "one of them"
         )
@@ -818,7 +794,7 @@ class _Reader:
         at = next((n for n, part in enumerate(parts) if part.startswith("sub-")), 0)
         return "/".join(parts[:at])
 
-    def _choosing(self, versions: Sequence[BidsName]) -> Iterator[str]:
+    def _choosing(self, versions: Sequence[bids.BidsName]) -> Iterator[str]:
         """Yield filters that each choose one of the versions."""
         every = dict.fromkeys(key for version in versions for key in version.entities)
         keys = [key for key in every if len({v.entities.get(key) for v in versions}) > 1]
@@ -827,7 +803,7 @@ class _Reader:
             text = "_".join(f"{key}-{value}" for key, value in own)
             with suppress(ConfigError):
                 wanted = parse_entities(text)
-                if sum(has_all(other.entities, wanted) for other in versions) == 1:
+                if sum(bids.has_all(other.entities, wanted) for other in versions) == 1:
                     yield self._and_before(text)
 
     def _and_before(self, text: str) -> str:
@@ -890,8 +866,8 @@ def _two_runs_of_one(names: Sequence[str]) -> str:
     for name in names:
         above, _, own = name.rpartition("/")
         with suppress(UnusableFile):
-            named = read_name(f"sub-{own}")
-            if named and named.run and not why_no_series(named):
+            named = bids.read_name(f"sub-{own}")
+            if named and named.run and not bids.why_no_series(named):
                 if other := first.setdefault((above, likeness(named.label)), name):
                     if other != name:
                         return f"{other} and {name} look like two runs of one person"

@@ -347,10 +347,10 @@ def places_of(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[
 def read_labels(path: Path) -> tuple[str, ...]:
     """Return whom each row of a table of people names; `UnusableFile` or OSError."""
     header, rows = rows_of_people(path, comments=True)
-    return labels_of(header, rows, path.name)
+    return row_labels(header, rows, path.name)
 
 
-def labels_of(header: Sequence[str], rows: Iterable[PersonRow], table: str) -> tuple[str, ...]:
+def row_labels(header: Sequence[str], rows: Iterable[PersonRow], table: str) -> tuple[str, ...]:
     """As `read_labels`, of a table that is read."""
     person, _ = places_of(header, ())
     labels = tuple(row.label(table, person) for row in rows)
