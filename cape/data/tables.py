@@ -108,12 +108,9 @@ def line_cells(line: Line) -> tuple[str, ...]:
         raise UnusableFile(IssueCode.TABLE_LINE, f"{line}: {err}") from err
 
 
-def table_cells(
-    content: bytes, delimiter: str, *, comments: bool = True
-) -> list[tuple[Line, tuple[str, ...]]]:
+def table_cells(content: bytes, delimiter: str) -> list[tuple[Line, tuple[str, ...]]]:
     """Return the lines of a table with their cells, all as many as the header has."""
-    lines = table_lines(content, delimiter, comments=comments)
-    rows = [(line, line_cells(line)) for line in lines]
+    rows = [(line, line_cells(line)) for line in table_lines(content, delimiter)]
     width = len(rows[0][1])
     ragged = [(line, cells) for line, cells in rows if len(cells) != width]
     if ragged:
