@@ -19,6 +19,7 @@ from dataclasses import field, replace
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
+from cape.counting import number_of
 from cape.data import bids, folders
 from cape.data.file_type import CIFTI_SERIES, CIFTI_SUFFIX, suffixes_of, visible
 from cape.data.gift import names_beside, read_gift_names
@@ -566,7 +567,7 @@ class _Reader:
             whys = Counter(stated.not_taken[name] for name in series if name in stated.not_taken)
             why = f" ({whys.most_common(1)[0][0]})" if whys else ""
             self.findings.add(
-                IssueCode.PEOPLE_UNSTATED, f"{len(series)} files such as {shown}{why}"
+                IssueCode.PEOPLE_UNSTATED, f"{number_of(len(series), 'file')} such as {shown}{why}"
             )
             self.ways += self._two_ways(series)
             self.unstated += series
@@ -689,7 +690,7 @@ class _Reader:
                 kept.append(run)
         asked = how.entities if judged else ""
         if stated and not kept:
-            place = f"{len(stated)} images{self._entities_there(draft)}"
+            place = f"{number_of(len(stated), 'image')}{self._entities_there(draft)}"
             self.findings.add(IssueCode.NO_BIDS_MATCH, place, wanted=asked)
             return kept
         without = {run.person for run in stated} - {run.person for run in kept}

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.counting import number_of
 from cape.data.cifti import read_series
 from cape.data.cleaning import design, nuisance
 from cape.data.file_type import MATRIX_SUFFIXES, suffix_of
@@ -184,7 +185,7 @@ def in_order_of_labels(series: Series, space: FeatureSpace | None, run: SiteRun)
     labels: list[int] = np.unique(image[image > 0]).tolist()
     if not series.columns:
         if len(series.values) != len(labels):
-            observed = f"{len(series.values)} columns without names"
+            observed = f"{number_of(len(series.values), 'column')} without names"
             raise UnusableFile(IssueCode.FEATURES_DIFFER, observed, n_features=len(labels))
         return series
     digest, table = series.digest, _label_table(run)
@@ -231,7 +232,7 @@ def _unnamed(columns: tuple[str, ...], labels: list[int], table: Path | None) ->
     else:
         name = next(iter(read_label_table(table).values()))
         wanted += f", or names of {table.name} such as '{name[:20]}'"
-    observed = f"{len(columns)} columns such as '{columns[0][:20]}'"
+    observed = f"{number_of(len(columns), 'column')} such as '{columns[0][:20]}'"
     return UnusableFile(IssueCode.PARCELS_UNNAMED, observed, wanted=wanted)
 
 
