@@ -33,6 +33,7 @@ from cape.data.space import (
     stated_space,
     transform_code,
 )
+from cape.errors import FoundError, own_words
 from cape.frozen import dataclass
 from cape.settings.documents import parse_json
 from cape.space.feature_space import MAX_LABELS
@@ -74,7 +75,7 @@ class Resampling:
     resample: Literal["within_space", "never", "to_mask"] = "never"
 
 
-# Errors of a damaged gzip file; only the first one says how far the reader came.
+# Errors of a damaged gzip file; the first one means that it ends too early.
 DAMAGED: Final = (EOFError, gzip.BadGzipFile, zlib.error, _engine.error)
 AS_STORED: Final = Resampling()
 
@@ -157,9 +158,10 @@ def read_image(
                 while compressed and stream.read(1 << 20):
                     pass
                 digest = reader.finish()
-        except DAMAGED as err:
-            # Among messages of libraries only EOFError's says how far the reader came.
-            observed = str(err) if isinstance(err, EOFError) else "its packed bytes or check sum"
+        except (FoundError, *DAMAGED) as err:
+            cut = "the data end before the end-of-stream marker"
+            otherwise = cut if isinstance(err, EOFError) else "its packed bytes or check sum"
+            observed = own_words(err, otherwise)
             raise UnusableFile(IssueCode.GZIP_DAMAGED, observed) from err
     if pair and digest:
         # A changed header moves or scales the same voxels: it is part of the content.
@@ -192,9 +194,8 @@ def header_alone(path: Path) -> Nifti1Header:
     pair = suffix_of(path.name) == ".img"
     with (path.with_suffix(".hdr") if pair else path).open("rb") as raw:
         packed = path.name.lower().endswith(".gz")
-        return _header(
-            (GzipFile(fileobj=raw, mode="rb") if packed else raw).read(HEADER_BYTES), path
-        )
+        stream = GzipFile(fileobj=raw, mode="rb") if packed else raw
+        return _header(stream.read(HEADER_BYTES), path)
 
 
 def _header(head: bytes, path: Path) -> Nifti1Header:
@@ -317,7 +318,7 @@ def _read_volumes(
         before = before[size:]
         block += read(size - len(block))
         if len(block) < size:
-            raise EOFError(f"{t} of {n_times} volumes")
+            raise FoundError(f"{t} of {n_times} volumes")
         if grid is None or pick is None:
             continue
         if mean is not None:

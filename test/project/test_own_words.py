@@ -18,7 +18,6 @@ MAY = {
     "cli/__init__.py": "an `OSError`, the system's",
     "data/tables.py": "which rule of csv a line breaks",
     "data/reading.py": "nilearn, of which columns its tables lack",
-    "data/images.py": "an EOFError of gzip",
     "data/matrices.py": "looked into, not told",
     "data/label_table.py": "an `UnusableFile`",
     "data/pipeline.py": "a mistake of ours, which people are asked to report",
