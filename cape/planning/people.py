@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from cape.data.bids import check_pattern
 from cape.data.folders import (
     PARTICIPANTS,
     names_below,
@@ -24,7 +25,6 @@ from cape.data.folders import (
     words_file,
 )
 from cape.data.issues import Findings
-from cape.data.layout import check_pattern
 from cape.data.manifest import COLUMNS
 from cape.data.marks import EXCLUDE
 from cape.data.people import ListRefusal, PeopleList, people_of_tables, read_people

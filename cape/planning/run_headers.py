@@ -16,9 +16,9 @@ from cape.data.images import header_alone
 from cape.data.issues import Findings, UnusableFile
 from cape.data.manifest import MANIFEST_NAMES
 from cape.data.people import PeopleList
+from cape.data.reading import has_nilearn
 from cape.data.runs import Series, SiteRun
 from cape.data.space import SCANNER_CODE, Grid, transform_code
-from cape.data.strategies import has_nilearn
 from cape.data.tables import bounded, line_cells, table_lines
 from cape.delimited import delimiter_of
 from cape.errors import ConfigError
