@@ -36,10 +36,8 @@ if TYPE_CHECKING:
 # Choices for typer; `cape.simulation` and `cape.lab.synthetic` implement them.
 Through = Literal["memory", "wire", "process", "docker", "coinstac", "nvflare"]
 PresetName = Literal[
-    "brain", "groups", "two-sided", "smooth", "paper", "realistic",
-    "weak", "heavy", "gaussian", "gaussian-het", "sub-gaussian",
-    "correlated", "jitter", "fields", "gaussian-fields", "lengths", "smooth-courses", "noisy",
-    "sites", "spikes", "subgroups", "volumes", "volumes-bd", "records",
+    "brain", "groups", "two-sided", "smooth", "paper", "realistic", "volumes", "volumes-bd",
+    "records",
 ]  # fmt: skip
 LayoutName = Literal["files", "manifest", "bids", "fmriprep", "matrix", "atlas"]
 
@@ -92,12 +90,6 @@ def simulate_command(
             "people (capecontrast, capedualreg).",
         ),
     ] = None,
-    surrogate: Annotated[
-        bool,
-        typer.Option(
-            "--surrogate", help="Also run smooth noise and show its figures for comparison."
-        ),
-    ] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Begin anew where a run has ended, or was stopped.")
     ] = False,
@@ -138,7 +130,6 @@ def simulate_command(
         image=image,
         memory=memory,
         maps=maps,
-        surrogate=surrogate,
         replace=replace,
         all_pages=pages == "all",
     )

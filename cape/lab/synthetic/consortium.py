@@ -2,8 +2,7 @@
 
 ``brain``      4-D NIfTI images on an MNI152 grid with named networks, as in the README
 ``paper``      matrices of 30 x 30 images, the study of capeDJICA (independent, noise free)
-``realistic``  the same with autocorrelation, noise and individual amplitudes; the others of
-               `cape.lab.synthetic.presets` change one property of it
+``realistic``  the same with autocorrelation, noise and individual amplitudes
 ``groups``     as ``brain``, of patients and controls whose connectivity differs
                (`cape.lab.synthetic.compared`)
 ``two-sided``  images of brains with mostly symmetric networks over smooth noise
@@ -33,7 +32,14 @@ from cape.frozen import dataclass
 from cape.lab.synthetic import volumes
 from cape.lab.synthetic.brain import BASELINE, NETWORKS, STORAGES, Scanner, network_maps
 from cape.lab.synthetic.compared import COMPARED_COLUMNS, FORMULA, TwoGroups, draw_two_groups
-from cape.lab.synthetic.generators import correlated_maps, garch_sources, generate, two_views
+from cape.lab.synthetic.generators import (
+    AUTOCORRELATION,
+    PRESETS,
+    correlated_maps,
+    garch_sources,
+    generate,
+    two_views,
+)
 from cape.lab.synthetic.layouts import (
     LAYOUTS,
     N_PARCELS,
@@ -44,7 +50,6 @@ from cape.lab.synthetic.layouts import (
     maps_in_layout,
     write_subject,
 )
-from cape.lab.synthetic.presets import AUTOCORRELATION, PRESETS
 from cape.lab.synthetic.resting import two_sided_study
 from cape.settings.config import Config
 from cape.settings.option import out_of_range
@@ -301,7 +306,7 @@ def _write_matrices(out: Path, request: Request, progress: OnWritten) -> Array:
         image_size=IMAGE_EDGE,
         n_basis=IMAGE_BASIS,
     ).in_voxels()
-    for m, subject in enumerate(study.each()):
+    for m, (subject,) in enumerate(study.blocks(1)):
         path = out / f"local{request.owners[m]}" / f"sub-{m + 1:03d}.npy"
         np.save(path, np.asarray(subject, dtype=np.float32), allow_pickle=False)
         progress(m + 1, len(request.owners))
@@ -394,11 +399,8 @@ def _write_texts(out: Path, request: Request) -> None:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    shortest, n_sites = 1.0, len(request.site_sizes)
-    if request.preset in _NAMED:
-        shortest = 1 - SPREAD_OF_T
-    elif request.preset in PRESETS:
-        shortest = min(1.0, PRESETS[request.preset].lengths[0])
+    n_sites = len(request.site_sizes)
+    shortest = 1 - SPREAD_OF_T if request.preset in _NAMED else 1.0
     values = {
         "of": request,
         "n_sites": n_sites,

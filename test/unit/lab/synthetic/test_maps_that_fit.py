@@ -10,7 +10,7 @@ import pytest
 
 from cape.errors import ConfigError
 from cape.lab.synthetic import generators
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS
 
 
 class Counted:
