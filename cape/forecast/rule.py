@@ -3,8 +3,6 @@
 Thresholds were measured on synthetic data unless a sentence says otherwise.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import replace

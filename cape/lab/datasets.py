@@ -4,8 +4,6 @@ study = cape.datasets.make_study("realistic", n_subjects=64, n_components=5, see
 cape.Consortium(study.sites(4), space=study.space, truth=study.maps).run(epsilon=8.0)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import field
 

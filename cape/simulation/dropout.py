@@ -3,8 +3,6 @@
 ``local2@iterate.unmask:5`` does not answer from the last step of that release on.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 

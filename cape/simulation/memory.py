@@ -1,7 +1,5 @@
 """A simulated run in one process: typed messages are handed over by reference."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Messages of a simulated run as JSON documents; the way `memory` needs none."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

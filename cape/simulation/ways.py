@@ -5,8 +5,6 @@
 ``process``  a new process per party and round, like ``python local.py`` and ``remote.py``
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext

@@ -130,8 +130,8 @@ def test_the_left_right_test_tells_brains_from_noise_of_any_smoothness() -> None
 
 CALLED = {  # modules of others, and what the table of speed calls
     "brain_claims": "brains", "brain_names": "brains", "flare_echo": "flare",
-    "peer_studies": "peers", "presets": "variants", "kernels": "all", "ledger": "all", "reading": "all",
-    "round_start": "all", "utility": "all",
+    "peer_studies": "peers", "presets": "variants", "kernels": "all", "ledger": "all",
+    "reading": "all", "round_start": "all", "utility": "all",
 }  # fmt: skip
 
 

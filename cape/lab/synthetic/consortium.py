@@ -14,8 +14,6 @@
 Equal arguments, with an equal seed, give equal bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -4,11 +4,9 @@
 courses (capeDJICA, Imtiaz et al., Sec. V).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import numpy as np
 
@@ -86,7 +84,7 @@ class Study:
         """Return all subjects in the basis, (M, d, T) float32 (4 M d T bytes)."""
         return np.concatenate(list(self.blocks(max(1, len(self.S) // 8))))
 
-    def in_voxels(self) -> Study:
+    def in_voxels(self) -> Self:
         """Return the study with the identity as basis: blocks then have shape (size, D, T)."""
         return replace(self, B=np.eye(len(self.A)))
 

@@ -7,8 +7,6 @@ Positions are drawn inside the mask.  In every subject blobs are displaced and n
 individual strengths.  No parameter was fitted to real data.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

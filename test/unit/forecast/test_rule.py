@@ -1,7 +1,5 @@
 """Will it work? The rule, the curve, the advice, and the table of measured runs behind them."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -1,7 +1,5 @@
 """The G rule: thresholds, basis size, what to tell people."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Settings: what a form or a file gives becomes a checked, frozen record or a clear refusal."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """Where a simulation may write: never over data, never over what is not its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Ways of a simulation: what is there when the parties of a run begin."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The folders that COINSTAC's engine maps, before it is started (cape/lab/engines/coinstac.py)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Synthetic consortia: layout, ground truth, determinism, and that the truth can be found again."""
 
-from __future__ import annotations
-
 import hashlib
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Synthetic studies: the facts stated about them, and draws that do not move."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 Belongs to `cape/lab/synthetic/generators.py`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
