@@ -25,7 +25,7 @@ class Counted:
         return self.rng.uniform(*given)
 
 
-def test_more_maps_than_find_room_end_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_maps_than_find_room_end_in_a_sentence(monkeypatch) -> None:
     """30 maps of `paper` were drawn for ever: a study of 30 networks never ended."""
     monkeypatch.setattr(generators, "LISTS", 3)
     counted = Counted(1)
