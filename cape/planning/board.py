@@ -12,7 +12,7 @@ from typing import Final
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import OwnerSettings
-from cape.planning.judge import why_refused
+from cape.planning.judge import judge_config, why_refused
 from cape.privacy.accounting import gdp_mu, right_guesses
 from cape.privacy.cost import Cost
 from cape.protocol.plan import noise_shares_of
@@ -52,9 +52,8 @@ class BoardFacts:
 def board_facts(
     owner: OwnerSettings, *, n_sites: int, policy: SitePolicy, aggregator: str = ""
 ) -> BoardFacts:
-    """Return the facts; ConfigError for settings without a promise, a budget, or a question."""
+    """Return the facts; ConfigError for settings without a promise, or that `judge` refuses."""
     computation, config = owner.computation, owner.config
-    computation.bind(config)
     if computation.guarantee != "dp" or not config.private:
         what = "private=false" if computation.guarantee == "dp" else computation.name
         problem = f"{what} promises nothing to a participant"
@@ -62,9 +61,7 @@ def board_facts(
     if not owner.has_budget:
         do = f"the form states it; write {' and '.join(owner.unset)} into the settings."
         raise ConfigError("E013", setting=owner.unset[0], do=do)
-    if not 0 <= config.colluders(n_sites) < n_sites:
-        problem = f"{config.colluders(n_sites)} of {n_sites} sites would collude"
-        raise ConfigError("E152", problem=problem, do="correct assumed_colluders.")
+    judge_config(computation, config, n_sites=n_sites)
     mu = gdp_mu(epsilon=config.epsilon, delta=config.delta)
     question = config.question
     public = () if question is None else question.public

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
+from cape.counting import number_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.settings.option import Value, coerce, did_you_mean, option, out_of_range
@@ -64,11 +65,6 @@ class Recipe:
 
 # Settings of a run of one site, which has no partner to share noise or masks with.
 ONE_SITE: Final[Mapping[str, object]] = {"min_sites": 1, "noise": "local"}
-
-
-def settings_of_few(n_sites: int) -> Mapping[str, object]:
-    """Return the settings that a run of one or two sites on one computer needs; {} for more."""
-    return ONE_SITE if n_sites == 1 else {"min_sites": 2} if n_sites == 2 else {}
 
 
 ALONE: Final = (
@@ -252,7 +248,7 @@ class Config:
         return self.wrong_number(len(sites))
 
     def wrong_number(self, n_sites: int) -> str:
-        joined = f"{n_sites} site{'s' * (n_sites != 1)} joined"
+        joined = f"{number_of(n_sites, 'site')} joined"
         if self.expected_sites not in (0, n_sites):
             return f"{joined}, but n_sites is {self.expected_sites}"
         if n_sites < self.min_sites:

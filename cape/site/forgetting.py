@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from cape.array_file import read_note
+from cape.counting import number_of
 from cape.data.data_store import DataStore
 from cape.data.names import bare, likeness
 from cape.errors import StateLostError
@@ -235,7 +236,8 @@ def _of_private(folder: Path, label: str) -> Iterator[Removal]:
     files_of = sum(1 for at in own for path in at.rglob("*") if path.is_file())
     what = "index.html is made again"
     if tables or own:
-        what = f"{files_of} files of time courses and maps, rows of {len(tables)} tables; {what}"
+        what = f"rows of {number_of(len(tables), 'table')}; {what}"
+        what = f"{number_of(files_of, 'file')} of time courses and maps, {what}"
 
     def remove() -> None:
         # The page first: it shows people, and its absence tells that the rest is not done.
@@ -312,7 +314,7 @@ def _of_notes(folder: Path, named: re.Pattern[str]) -> Iterator[Removal]:
 
 
 def _rewriting(path: Path, text: bytes, n: int) -> Removal:
-    what = f"{n} line{'s' * (n != 1)} that name{'s' * (n == 1)} the person"
+    what = f"{number_of(n, 'line')} that name{'s' * (n == 1)} the person"
     return Removal(path=path, what=what, remove=functools.partial(write_atomically, path, text))
 
 
@@ -320,9 +322,8 @@ def _of_store(folder: Path, label: str) -> Iterator[Removal]:
     store = DataStore.open(folder) if folder.is_dir() else None
     if store is not None and (entries := store.size(label)[0]):
         # Of a label, in all studies: copies, which may lie under other folders than today's files
-        what = f"{entries} {'entry' if entries == 1 else 'entries'} of the data store: copies of "
-        what += f"everybody called {label}, or of "
-        what += "unknown people, in all studies; they are read again when needed"
+        what = f"{number_of(entries, 'entry')} of the data store: copies of everybody called "
+        what += f"{label}, or of unknown people, in all studies; they are read again when needed"
         yield Removal(path=folder, what=what, remove=functools.partial(_clear_store, store, label))
 
 

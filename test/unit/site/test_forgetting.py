@@ -264,7 +264,7 @@ def test_a_person_is_found_without_the_policy_and_nobody_is_called_nobody(
         return " ".join(capsys.readouterr().out.split())
 
     file = ["--file", str(ledger.path)]
-    assert "spent in 1 of 1 runs" in told("01", str(site), *file)
+    assert "spent in 1 of 1 run:" in told("01", str(site), *file)
     assert "whose cannot be told without the folder of a finished run" in told("01", *file)
     ledger.path.with_name("other.jsonl.key").unlink()
     assert "cannot be told without the key of the ledger" in told("01", str(site), *file)
