@@ -4,8 +4,6 @@ Settings may name only atlas* files; otherwise an owner could name a person's im
 leaves without noise.  So a person at the site chooses the atlas file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

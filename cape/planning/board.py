@@ -3,8 +3,6 @@
 Every figure is computed: from the budget, the number of sites and a site's policy.
 """
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Final

@@ -4,8 +4,6 @@ Every column is named with its kind: levels, numbers, or why it is neither.  Ran
 by name and never those of the data; levels of few people are shown here and go into no file.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final

@@ -5,8 +5,6 @@ The folder holds one site or several.  Counts are printed here; the file goes to
 holds names of spaces, tasks and columns, and only two counts: sites and people.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import tomllib

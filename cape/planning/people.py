@@ -3,8 +3,6 @@
 All of it is private to the site.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -3,8 +3,6 @@
 What a run would tell that site (`cape.data.columns`) is told before there are settings; private.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

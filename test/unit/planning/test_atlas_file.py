@@ -1,7 +1,5 @@
 """An atlas of any name that a site types is copied to the name that settings allow."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 
