@@ -75,7 +75,7 @@ class Opened:
 def _opened(path: Path | None, policy_path: Path | None) -> Opened:
     from cape.errors import ConfigError
     from cape.privacy.spending import Spending
-    from cape.site.access import side_path
+    from cape.site.files import side_path
     from cape.site.ledger_file import LifetimeLedgerFile, limits_of, own_ledger, read_ledger
 
     path, policy = own_ledger(path, policy_path)
@@ -172,7 +172,8 @@ def forgive_command(
 ) -> None:
     """Stop counting unanswered exchanges of an owner, if you know why they failed."""
     from cape.privacy.spending import Forgiven
-    from cape.site.access import read_accesses, side_path
+    from cape.site.access import read_accesses
+    from cape.site.files import side_path
     from cape.site.ledger_lines import today
     from cape.site.ledger_texts import owner_text
 
@@ -259,15 +260,16 @@ def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
 
 
 def _unanswered(opened: Opened) -> Iterator[dict[str, Any]]:
-    """Yield the exchanges that count for `max_refusals`, grouped by owner, data set and site."""
-    from cape.site.access import read_accesses
+    """Yield the exchanges that count for `max_refusals`, grouped by owner and data set."""
+    from cape.site.access import read_accesses, that_count
 
     held_runs = opened.file.held_runs()
-    groups: dict[str, list[Access]] = {}
-    for name, access in read_accesses(opened.file.path).items():
-        if access.counts(held_runs):
-            groups.setdefault(name.partition("-")[0], []).append(access)
-    for records in groups.values():
+    groups: dict[tuple[str, str], list[Access]] = {}
+    for access in read_accesses(opened.file.path).values():
+        groups.setdefault((access.owner, access.dataset), []).append(access)
+    for group in groups.values():
+        if not (records := that_count(group, held_runs)):
+            continue
         yield {
             "owner": records[-1].owner,
             "dataset": records[-1].dataset,
@@ -354,8 +356,8 @@ def _lines(
         yield ""
         yield (
             f"{number_of(one['count'], 'exchange')} of {owner_text(one['owner'])} "
-            f"{'was' if one['count'] == 1 else 'were'} never answered, or refused by the total "
-            f"(max_refusals {one['most']}, data set "
+            f"{'was' if one['count'] == 1 else 'were'} never answered, never charged, or refused "
+            f"by the total (max_refusals {one['most']}, data set "
             f"{printable(one['dataset']) or 'unnamed'})"
             + (": NO RUN OF THIS OWNER BEGINS" if full else "")
         )

@@ -4,6 +4,7 @@ Every figure is computed: from the budget, the number of sites and a site's poli
 """
 
 import tomllib
+from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,7 @@ class BoardFacts:
     groups: tuple[str, ...]  # their levels
     asks_groups: bool  # whether it is a comparison
     min_group: int
+    stops: int  # exact answers that one owner gets unpaid on whether most people pass; 0: none
     aggregator: str  # who runs it; empty: a blank to fill in
     refused: str  # why this policy refuses such a run; empty if it does not
 
@@ -71,9 +73,11 @@ def board_facts(
     in_clear = getattr(config, "zero_sum", "ring") == "gaussian"
     single_sums = in_clear or (config.noise == "local" and config.aggregation != "secagg")
     invented = None
-    if n_sites > 1 and config.key_trust != "pinned" and config.noise != "local" and not in_clear:
-        shares = noise_shares_of(config, n_sites)
+    if n_sites > 1 and config.key_trust != "pinned" and config.noise != "local":
+        shares, ratio = noise_shares_of(config, n_sites), config.ratio(n_sites)
         alone = Cost.of_mu(mu).if_unknown(1, noise_shares=shares)
+        if ratio and alone.mu2 is not None:  # seeds in the clear: as `Event.cost` of one share
+            alone = Cost(mu2=alone.mu2 * Fraction(ratio + 1, ratio + shares))
         invented = alone.epsilon(config.delta)
     return BoardFacts(
         computation=computation.name,
@@ -97,6 +101,8 @@ def board_facts(
         else (),
         asks_groups=question is not None,
         min_group=policy.min_group,
+        # Without a limit, a number that says so
+        stops=(policy.max_refusals or 1000) * (policy.stop_if_most_fail or policy.stop_for_data),
         aggregator=aggregator,
         refused=why_refused(policy, computation, config, n_sites),
     )

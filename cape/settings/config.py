@@ -60,6 +60,12 @@ class Recipe:
     room: float = math.inf  # largest R per feature, where R follows from the run
 
 
+# Settings that no check of people's data reads: with another budget or other sites the same pass.
+UNCHECKED: Final = frozenset((
+    "epsilon", "delta", "assumed_colluders", "aggregation", "min_survivors", "noise", "key_trust",
+    "n_sites", "site_names", "min_sites", "accept_low_quality",
+))  # fmt: skip
+
 # -- the settings of every computation -----------------------------------------------------------
 
 
@@ -333,6 +339,12 @@ class Config:
         """Return the SHA-256 of settings and package version, as 64 hex digits."""
         # The same settings may mean another computation in another version.
         text = json.dumps([type(self).__name__, VERSION, self.settings()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def checks_digest(self, computation: str) -> str:
+        """Return the SHA-256 of the computation and all settings but `UNCHECKED`."""
+        asked = {name: got for name, got in self.settings().items() if name not in UNCHECKED}
+        text = json.dumps([computation, VERSION, asked], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 

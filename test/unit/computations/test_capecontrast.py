@@ -397,7 +397,7 @@ def test_other_columns_or_another_spelling_make_no_new_people(tmp_path: Path) ->
         rows = (f"{spelling.format(m)}\tpatient\t50\tf\t12\t7" for m in (1, 2, 3))
         (folder / "participants.tsv").write_text("\n".join([header, *rows]) + "\n")
         sources += [source_of(folder), source_of(folder, outcomes="score -2:2")]
-    known = [[{*person.digests(b"k", "A").split()} for person in one.people] for one in sources]
+    known = [[{*person.digests(b"k", ("A",)).split()} for person in one.people] for one in sources]
     for people in known:
         for m, one in enumerate(known[0]):
             assert [bool(one & other) for other in people] == [m == i for i in range(3)]
