@@ -43,9 +43,8 @@ def init_command(
     """Look at the data in a folder, list them, and write a settings.toml for them."""
     from cape.data.folders import SETTINGS_FILE
     from cape.errors import ConfigError
-    from cape.planning.atlas_file import adopting
     from cape.planning.consortium_folder import settings_beside
-    from cape.planning.first_settings import InitOptions, propose
+    from cape.planning.first_settings import InitOptions, adopting, propose
 
     path = out or folder / SETTINGS_FILE
     check_free(path, replace=replace)
@@ -226,4 +225,4 @@ def promise_command(
     if out is not None:
         out.write_text(text, encoding="utf-8")
     line = text.rstrip("\n") if out is None else f"written: {out}"
-    result({**dataclasses.asdict(facts), "text": text}, line, as_json=as_json)
+    result({**facts, "text": text}, line, as_json=as_json)

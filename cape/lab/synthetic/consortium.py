@@ -1,16 +1,6 @@
 """Write a synthetic consortium: one folder per site, the owner's settings, the ground truth.
 
-``brain``      4-D NIfTI images on an MNI152 grid with named networks, as in the README
-``paper``      matrices of 30 x 30 images, the study of capeDJICA (independent, noise free)
-``realistic``  the same with autocorrelation, noise and individual amplitudes
-``groups``     as ``brain``, of patients and controls whose connectivity differs
-               (`cape.lab.synthetic.compared`)
-``two-sided``  images of brains with mostly symmetric networks over smooth noise
-               (`cape.lab.synthetic.resting`); ``smooth``: the noise alone
-``volumes``    a table per site: volumes of the brain in controls and patients with schizophrenia
-               (`cape.lab.synthetic.volumes`); ``volumes-bd``: with bipolar disorder, too
-``records``    a table per site, with two views of one person per row, for capecca and the PCAs
-
+`cape synth --help` names the presets, whose people are made by the modules beside this one.
 Equal arguments, with an equal seed, give equal bytes.
 """
 
