@@ -302,7 +302,7 @@ def _write_matrices(out: Path, request: Request, progress: OnWritten) -> Array:
 
 
 def _write_records(out: Path, request: Request, progress: OnWritten) -> Array:
-    """Write one table per site; return the loadings of the planted pairs (D, K).
+    """Write one table per site, two views of a person a row; return the planted loadings (D, K).
 
     All columns have mean 0 and variance 1, which fits the public range -3 to 3.
     """

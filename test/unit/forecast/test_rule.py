@@ -233,12 +233,6 @@ def test_what_real_data_showed_has_a_value_for_every_g_and_is_that_of_the_report
     assert all(text in showed[kind] for text in lists)
 
 
-def test_without_noise_the_answer_promises_nothing() -> None:
-    told = advice(size(), "temporal", 20, math.inf)
-    assert told.answer == "yes"
-    assert "nobody is protected" in told.reason
-
-
 @pytest.mark.parametrize("kind", ["temporal", "spatial", "template"])
 @pytest.mark.parametrize("g", [30.0, 60.0, 120.0, 400.0])
 def test_what_was_seen_in_voxels_of_brains_is_not_said_of_a_table(kind, g) -> None:
