@@ -1,7 +1,5 @@
 """What `cape init` learns from the headers of runs: lengths, repetition times, confounds, grids."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
