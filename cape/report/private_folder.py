@@ -33,8 +33,6 @@ FACTS = tuple("files timepoints tr coverage rank grid tsnr mean_fd scrubbed minu
 AGREEMENT = "map_agreement.tsv"
 LOADINGS = "loadings.tsv"
 SECOND_LEVEL = "second_level.tsv"
-# Dynamic range of every spectrum, and low over high frequencies
-SPECTRA_SUMMARY = "spectra_summary.tsv"
 PRIVATE = "private"
 # Written last: a folder without it is of a run that was killed while it wrote
 SITE_JSON = "site.json"
@@ -259,7 +257,6 @@ def _write_subjects(
     headers = {
         "fnc.tsv": ("subject", *pairs),
         "spectra.tsv": ("subject", "unit", "frequency", *site.names),
-        SPECTRA_SUMMARY: ("subject", "measure", *site.names),
         AGREEMENT: ("subject", *site.names),
         LOADINGS: ("subject", *site.names),
         # The columns that nilearn's SecondLevelModel asks for
@@ -314,13 +311,6 @@ def _add_courses(tables: Mapping[str, TextRows], stem: str, courses: Data, tr: f
     tables["fnc.tsv"].append((stem, *_texts(z, ".6g")))
     tables[LOADINGS].append((stem, *_texts(courses.std(axis=1, dtype=np.float64), ".6g")))
     spectrum = subjects.spectrum(courses, tr)
-    measures = {
-        "dynamic_range_db": subjects.dynamic_range(spectrum),
-        "low_to_high": subjects.low_to_high(spectrum, tr),
-    }
-    for name, values in measures.items():
-        if values is not None:
-            tables[SPECTRA_SUMMARY].append((stem, name, *_texts(values)))
     unit = "Hz" if tr > 0 else "per time point"
     for point in np.vstack([spectrum.frequency, spectrum.power]).T:
         tables["spectra.tsv"].append((stem, unit, *_texts(point, ".6g")))
@@ -395,8 +385,7 @@ class PrivateFolder:
         """
         path = self.path / name
         rows = files.read_table(path) if path.is_file() else []
-        skip = {"subject", "unit", "frequency", "measure"}
-        numbers = [[float(x) for key, x in row.items() if key not in skip] for row in rows]
+        numbers = [[float(x) for key, x in row.items() if key != "subject"] for row in rows]
         return rows, np.array(numbers)
 
     def courses(self, row: Mapping[str, str]) -> Array:
