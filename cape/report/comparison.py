@@ -4,8 +4,6 @@ All rows follow from released states, public counts and the question.  results.j
 once; the tables are the same rows for other programs, each with a .json that describes its columns.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

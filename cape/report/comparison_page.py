@@ -1,7 +1,5 @@
 """Values for the chapters of a comparison's page."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

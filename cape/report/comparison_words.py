@@ -5,8 +5,6 @@ intervals exclude.  Where released numbers show that most values were cut, it sa
 no size, can be said.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ fitted to planted maps (13 kinds of data, docs/choosing.md), and the curvature o
 tells how much of an error the rounds corrected.  `why_not` names the conditions without a band.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields

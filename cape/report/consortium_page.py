@@ -1,7 +1,5 @@
 """The page of the consortium, made from its folder alone, which holds only what was released."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Time courses (run by run) and maps of single people as BIDS derivatives."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Collection, Sequence

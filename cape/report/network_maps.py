@@ -4,8 +4,6 @@
 3 mm.  Nothing in it depends on the people who are compared.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

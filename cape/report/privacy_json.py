@@ -1,7 +1,5 @@
 """The privacy statement of a run, from ledger and plan; label "none" claims nothing."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,14 +1,12 @@
 """The folder `private` of one site, which is never sent; its name warns against copying it."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain, repeat, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -359,7 +357,7 @@ class PrivateFolder:
     sent: list[dict[str, Any]]
 
     @classmethod
-    def read(cls, path: Path) -> PrivateFolder:
+    def read(cls, path: Path) -> Self:
         """Read the files; FileNotFoundError names a missing one."""
         sent = (path / "sent.jsonl").read_text(encoding="utf-8").splitlines()
         return cls(

@@ -4,8 +4,6 @@ The names are of the label table beside the atlas, which no run sends; those of 
 the files of maps themselves.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Final

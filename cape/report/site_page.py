@@ -1,7 +1,5 @@
 """The private page of one site, made from the files of its folder alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ Alexander-Bloch et al. 2018, NeuroImage 178): both hemispheres turn as mirror im
 from the medial wall do not count.  Voxels are not compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final

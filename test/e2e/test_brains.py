@@ -4,8 +4,6 @@ Short forms of bench/brains.py (docs/choosing.md has its figures).  Every run is
 sums, 3 sites, 40 subjects, 15 maps and G 100.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """From images to an answer, as docs/do-patients-differ.md has it: public maps, maps of a run."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

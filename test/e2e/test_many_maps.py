@@ -1,7 +1,5 @@
 """Groups compared in 53 public maps, by domains, from images to the answer, as typed."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The record of a comparison and the tables beside it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -5,8 +5,6 @@ beside maps that are drawn here (`cape/report/network_maps.py`).
 Belongs to `cape/report/comparison_page.py`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Noise band and expected correlation: right on planted maps, silent where they would not be."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from itertools import pairwise

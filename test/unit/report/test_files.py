@@ -1,7 +1,5 @@
 """The files of the consortium and of one site: content, bytes, and what must not be in them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

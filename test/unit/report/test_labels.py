@@ -1,7 +1,5 @@
 """Nearest networks: the built-in atlas, the user's own image, and what chance gives."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The private folder of a site: which files, what is in them, and the page made from them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """Names of maps on spheres: the label that is there, and none that a turned map would have got."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nibabel as nib
