@@ -212,9 +212,8 @@ def _networks(site: SiteOutcome) -> tuple[str, ...]:
     if template is None:
         return ()
     matches = labels.match_networks(z_scores(site.A), template, space)
-    words = site.verdicts or (None,) * len(matches)
-    with_words = zip(matches, words, strict=True)
-    return tuple((word in labels.CONFIRMED and match.name) or "" for match, word in with_words)
+    judged = zip(matches, site.verdicts or (None,) * len(matches), strict=True)
+    return tuple((word in labels.CONFIRMED and match.name) or "" for match, word in judged)
 
 
 def _data(site: SiteOutcome, space: FeatureSpace) -> str:
@@ -276,12 +275,11 @@ def _write_subjects(
                 raise RuntimeError("the data of a site changed their order")
             own_maps = subjects.subject_maps(data[1], courses)
             # Many files for local use: the fastest compression.
-            style: dict[str, Any] = {"stamp": "cape PRIVATE subject", "digits": ".6g", "level": 1}
+            style: Mapping[str, Any] = {"stamp": "cape PRIVATE subject", "level": 1}
             place, name = derivatives.folder_of(private, stem), f"{stem}_{derivatives.MAPS}"
             place.mkdir(exist_ok=True, parents=True)
-            maps.write_maps(place, name, own_maps, site.space, **style)
+            maps.write_maps(place, name, own_maps, site.space, digits=".6g", **style)
             if site.space is not None and site.space.on_grid:
-                style = {"stamp": style["stamp"], "level": 1}
                 single = maps.write_single_maps(place, stem, "cape", own_maps, site.space, **style)
                 at = place.relative_to(private).as_posix()
                 tables[SECOND_LEVEL] += [(stem, name, f"{at}/{file}") for name, file in single]
