@@ -242,13 +242,6 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         n_components=n_components,
         g=size,
     )
-    # The file holds the margins too: they say how well the noise levels held in a test.
-    noise_band = NoiseBand(
-        shown=not reason,
-        why_not=reason,
-        margin_expected_r=confidence.MARGIN_R,
-        margin_band=confidence.MARGIN_BAND,
-    )
     return MapResults(
         **_facts(outcome),
         # Count the solver's rounds only, not the releases before it.
@@ -272,7 +265,13 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         g_needed=None if size is None or rule is None else rule.needed_g(),
         forecast=None if size is None or rule is None else rule.sentence(size),
         suggested_n_components=_suggested(outcome, model, hint),
-        noise_band=noise_band,
+        # The file holds the margins too: they say how well the noise levels held in a test.
+        noise_band=NoiseBand(
+            shown=not reason,
+            why_not=reason,
+            margin_expected_r=confidence.MARGIN_R,
+            margin_band=confidence.MARGIN_BAND,
+        ),
         labels=labels.source(
             _bundled_labels(outcome),
             outcome.space.kind,

@@ -148,10 +148,10 @@ class Drawer:
     """Pictures of the networks of a folder; without its file there are none."""
 
     def __init__(self, folder: Path, networks: Sequence[Network]) -> None:
-        self.networks = {one.name: one for one in networks if one.file}
+        there = (folder / FILE).is_file()
+        self.networks = {one.name: one for one in networks if there and one.file}
         self._tiles: dict[str, Picture] = {}
-        if not self.networks or not (folder / FILE).is_file():
-            self.networks = {}
+        if not self.networks:
             return
         image = files.load_image(folder / FILE)
         self.values, self.affine = np.asarray(image.dataobj, dtype=np.float32), image.affine
@@ -161,9 +161,8 @@ class Drawer:
         self.canvas = brain.canvas_of(self.inside, self.affine, mni=mni, parcels=self.of_atlas)
         self.limit = 2 * THRESHOLD
         if not self.of_atlas:
-            self.limit = colour_limit(
-                self.values.reshape(-1, self.values.shape[3]).astype(np.float64)
-            )
+            z = self.values.reshape(-1, self.values.shape[3])
+            self.limit = colour_limit(z.astype(np.float64))
 
     def _volume(self, one: Network) -> Array:
         if self.of_atlas:

@@ -435,9 +435,8 @@ def draw_subjects(labels: Sequence[str], measures: Mapping[str, Array]) -> Pictu
         axes.locator_params(axis="y", nbins=4)
         axes.tick_params(labelbottom=last, labelsize=8)
         worst = labels[int(values.argmax() if word.startswith("mean FD") else values.argmin())]
-        lowest, highest = f"{values.min():.4g}", f"{values.max():.4g}"
-        spread = f"{lowest} to {highest}, median {middle:.4g}, worst {worst}"
-        texts.append(f"{word} {spread}")
+        low, high = values.min(), values.max()
+        texts.append(f"{word} {low:.4g} to {high:.4g}, median {middle:.4g}, worst {worst}")
     figure.align_ylabels()
     return _chart(figure, f"Scans of {len(labels)} subjects: {'; '.join(texts)}.")
 

@@ -173,7 +173,7 @@ def append_sent(private: Path, reply: Mapping[str, object]) -> None:
 
 
 def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
-    budget, total = site.ledger.budget, site.all_runs
+    budget, total, space = site.ledger.budget, site.all_runs, site.space
     phases = [event.phase for event in site.ledger.events]
     return SiteFacts(
         site=site.site,
@@ -181,9 +181,9 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         ended=site.ended,
         fingerprint=site.fingerprint,
         components=site.names,
-        feature_space=None if site.space is None else site.space.kind,
-        grid=() if site.space is None else tuple(site.space.shape),
-        template_space="" if site.space is None else site.space.template_space,
+        feature_space=None if space is None else space.kind,
+        grid=() if space is None else tuple(space.shape),
+        template_space="" if space is None else space.template_space,
         settings=dict(site.settings),
         epsilon_spent=site.ledger.epsilon_spent(),
         epsilon_allowed=None if budget is None else budget.epsilon,
@@ -197,7 +197,7 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         policy=dict(summary.policy),
         date=methods.date_of_today(),
         software=methods.package_versions(),
-        data=_data(site, site.space) if site.space is not None and site.names else "",
+        data=_data(site, space) if space is not None and site.names else "",
         counts=_counts(summary),
         counted=summary.counted,
         networks=_networks(site),
