@@ -50,10 +50,10 @@ class EffectTable:
     """
 
     title: str
-    pictures: tuple[Picture, ...]
     header: Cells
     rows: tuple[Cells, ...]
     folded: tuple[Cells, ...]
+    pictures: tuple[Picture, ...] = ()
     strongest: tuple[tuple[str, str, tuple[Picture, ...]], ...] = ()
 
 
@@ -150,7 +150,6 @@ def _table_of(question: Question, term: Term, contrast: str, rows: Sequence[Effe
 
     return EffectTable(
         title=_title(question, term, contrast),
-        pictures=(),
         header=(
             "outcome",
             f"{'slope' if words else 'difference'}{f', {unit}' if unit else ''} [95 %]",

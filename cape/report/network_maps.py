@@ -183,11 +183,11 @@ class Drawer:
             self._tiles[name] = finish(figure, alt=f"{name}, three planes.", shape="tile")
         return self._tiles[name]
 
-    def _canvas(self, width: float) -> tuple[Any, Any]:
+    def _canvas(self, width: float, across: int = 1) -> tuple[Any, Any]:
         wide, tall = self.canvas.size
-        figure = new_figure(width, width * tall / wide)
+        figure = new_figure(width, width * tall / (across * wide))
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-        brain.frame(axes, wide, tall)
+        brain.frame(axes, across * wide, tall)
         return figure, axes
 
     def thumbnail(self, name: str) -> Any:
@@ -209,15 +209,12 @@ class Drawer:
         for name, value in shown.items():
             # The smallest that is shown has the first colour.
             whole[self.values == self.networks[name].volume] = value / least * THRESHOLD
-        wide, tall = self.canvas.size
-        figure = new_figure(_GLASS, _GLASS * tall / (2 * wide))
-        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        figure, axes = self._canvas(_GLASS, across=2)
         strongest = self.networks[max(shown, key=lambda name: abs(shown[name]))]
         place = np.array([strongest.x, strongest.y, strongest.z], dtype=np.float64)
         painted, limit = self.canvas.values(whole), most / least * THRESHOLD
         brain.paint_planes(axes, self.canvas, painted, place, limit)
-        brain.paint_glass(axes, self.canvas, painted, limit, (wide, 0.0))
-        brain.frame(axes, 2 * wide, tall)
+        brain.paint_glass(axes, self.canvas, painted, limit, (self.canvas.size[0], 0.0))
         text = f"{alt} Planes through {strongest.name}; red above zero, blue below, to {most:.2g} "
         text += f"{unit}."
         return finish(figure, alt=text, caption=text, shape="chart")

@@ -68,9 +68,7 @@ def write_study(folder: Path) -> None:
     (folder / "settings.toml").write_text(QUESTION)
 
 
-def test_domains_of_53_maps_are_compared_and_their_table_names_them(
-    tmp_path: Path, monkeypatch, capsys
-) -> None:
+def test_domains_of_53_maps_are_compared_and_their_table_names_them(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("study").mkdir()
     write_study(Path("study"))
