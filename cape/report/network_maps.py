@@ -295,7 +295,13 @@ def _labels_of(results: MapResults, atlas: Brought) -> npt.NDArray[np.int32]:
     else:
         problem = f"{atlas.path.name} is not the atlas of this run"
         with suppress(Exception):  # nibabel raises errors of any kind for other files
-            labels, affine = _atlas(atlas.path)
+            import nibabel
+
+            # On the closest RAS axes, as a run reads them
+            image = nibabel.as_closest_canonical(files.load_image(atlas.path))
+            values = np.asarray(image.dataobj, dtype=np.float64)
+            labels = np.rint(values[..., 0] if values.ndim == 4 else values).astype(np.int32)
+            affine = np.asarray(image.affine, dtype=np.float64)
             space = FeatureSpace.of_labels("atlas", labels, affine)
             if space.digest == results.feature_space_digest:
                 return labels
@@ -306,16 +312,6 @@ def _labels_of(results: MapResults, atlas: Brought) -> npt.NDArray[np.int32]:
 def _table_of(path: Path) -> Path:
     # As the file of maps, its name tells if nothing was found.
     return path.with_name(path.name.partition(".")[0].replace("maps", "regions") + ".tsv")
-
-
-def _atlas(path: Path) -> tuple[npt.NDArray[np.int32], Array]:
-    """Return the labels on the closest RAS axes, as a run reads them, and the affine."""
-    import nibabel
-
-    image = nibabel.as_closest_canonical(files.load_image(path))
-    values = np.asarray(image.dataobj, dtype=np.float64)
-    values = values[..., 0] if values.ndim == 4 else values
-    return np.rint(values).astype(np.int32), np.asarray(image.affine, dtype=np.float64)
 
 
 def read_regions(path: Path) -> NamedRegions | None:
