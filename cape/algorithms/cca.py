@@ -8,8 +8,6 @@ Deviations (docs/deviations.md no. 21): joint scaling; whitened cross-covariance
 matrix.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cape.algorithms.estimators import (

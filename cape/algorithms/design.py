@@ -4,8 +4,6 @@ A neighbouring data set replaces one person by another of the same site and publ
 of cells and all that follows from them are public.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import product

@@ -5,8 +5,6 @@ column has a slope for a unit of the column, a product of two columns the differ
 differences.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations, combinations_with_replacement, product

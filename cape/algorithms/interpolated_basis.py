@@ -6,8 +6,6 @@ functions are smooth, so the span is close to that of the basis on the voxels; d
 says how close.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

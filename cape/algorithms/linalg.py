@@ -4,8 +4,6 @@ It uses ``eigh`` and ``svd`` of numpy, so a round never imports scipy.  Independ
 `svec` is symmetric noise on the matrix (section III of capeDJICA, Imtiaz et al.).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from math import isqrt

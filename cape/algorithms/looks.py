@@ -4,8 +4,6 @@ All of it follows from public numbers.  Numbers in brackets are sections of
 docs/group-comparison.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal

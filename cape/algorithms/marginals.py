@@ -7,8 +7,6 @@ Deviation: sums over subjects are divided by the public M, so sites of unequal s
 (H = 1 in Remark 3).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ values hold the same facts.  It is computed when it is first needed, once the lo
 released.  Numbers in brackets are sections of docs/group-comparison.md, which has all formulas.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import cached_property

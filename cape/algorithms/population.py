@@ -4,8 +4,6 @@ Every party draws the same people, so nothing here is released.  Numbers in brac
 docs/group-comparison.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache

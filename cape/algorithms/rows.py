@@ -6,8 +6,6 @@ is missing.  Rows hang on data and on facts, which are released or public.  Numb
 sections of docs/group-comparison.md.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

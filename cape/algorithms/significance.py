@@ -4,8 +4,6 @@ The normal distribution comes from `math.erfc` and others from the incomplete be
 a round does not import scipy.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

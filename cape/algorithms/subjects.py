@@ -1,7 +1,5 @@
 """Results of single subjects, which only their site sees: maps, connectivity, spectra."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -6,8 +6,6 @@ Deviation: Alg. 4 (Imtiaz et al.) passes V_R' X to Infomax unwhitened.  djICA (B
 each site by its own covariance, which makes the mixings of the sites differ.
 """
 
-from __future__ import annotations
-
 from dataclasses import field, replace
 from typing import Literal
 

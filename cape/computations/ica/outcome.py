@@ -1,7 +1,5 @@
 """The results of every joint ICA: maps, their order, files of sites and consortium."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ here, on questions of every kind, after releases of real people and of an aggreg
 Belongs to `cape/algorithms/regression.py`.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 from itertools import combinations

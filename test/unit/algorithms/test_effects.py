@@ -1,7 +1,5 @@
 """Rows of an answer: which p-values are shown, and their adjustment."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

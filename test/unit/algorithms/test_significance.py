@@ -1,7 +1,5 @@
 """p-values and families of tests, against scipy, which a round does not import."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The computation of comparisons: from tables of sites to answers."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
