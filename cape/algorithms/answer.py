@@ -326,7 +326,7 @@ def _loss(f: Facts, inverse: Array, own: Array, sd: Array) -> tuple[Array, Array
     shares cut differ by group.  Fading (K,): the loss of a large difference cannot be told from it.
     """
     (T, _), along, D = f.T, f.direction, np.linalg.inv(inverse.mean(axis=0))
-    size, (lost, noise), (uneven, its_noise) = LOSS * f.C, f.kept_lost, f.kept_uneven
+    size, (lost, noise), (uneven, its_noise) = LOSS * f.C, f.kept_ramp(0), f.kept_ramp(1)
     model, variance = f.unlike(f.C / math.sqrt(f.K))
     model, variance = -model / f.J, variance / f.J**2
     found = (1 - f.J) / f.J * (T @ along) - size * lost - D @ model @ along

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -164,7 +164,7 @@ class Estimator(Protocol[S]):
 
 
 class OneRelease(ABC, Generic[S]):
-    """Base of estimators whose rounds have one release each."""
+    """Base of estimators whose rounds have one release each; by default there is one round."""
 
     __slots__ = ()
 
@@ -182,3 +182,6 @@ class OneRelease(ABC, Generic[S]):
     def steps(self, state: S, means: Sequence[Array], noise_stds: Sequence[float]) -> S:
         (mean,), (noise_std,) = means, noise_stds
         return self.step(state, mean, noise_std)
+
+    def done(self, state: Any) -> bool:
+        return bool(state.status != "waiting")

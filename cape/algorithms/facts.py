@@ -5,6 +5,7 @@ Numbers in brackets are sections of docs/group-comparison.md.
 
 import math
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -152,19 +153,14 @@ class Facts(Adjusted):
         """Slope of the cut along what was found."""
         return min(max(float(self.seen("kept").mean[0]) / self.pool + 0.5, 0.3), 1.0)
 
-    @cached_property
-    def kept_lost(self) -> tuple[Array, float]:
-        """Mean (q,) of w times what is cut along `direction`, and its noise."""
-        mean, noise = self.seen("kept")
-        unit = RAMPS[self.public.protected][0]
-        return mean[1 : 1 + self.q] / unit, noise / unit
+    def kept_ramp(self, i: Literal[0, 1]) -> tuple[Array, float]:
+        """Mean (q,) of what is cut and its noise, 0: along `direction` times w, 1: times r.
 
-    @cached_property
-    def kept_uneven(self) -> tuple[Array, float]:
-        """Mean (q,) of r times what is cut: whether one group loses more; its noise."""
+        The second one says whether one group loses more.
+        """
         mean, noise = self.seen("kept")
-        unit = RAMPS[self.public.protected][1]
-        return mean[1 + self.q : 1 + 2 * self.q] / unit, noise / unit
+        unit, first = RAMPS[self.public.protected][i], 1 + i * self.q
+        return mean[first : first + self.q] / unit, noise / unit
 
     @cached_property
     def kept_missing(self) -> tuple[Array, float]:

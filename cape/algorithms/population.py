@@ -278,14 +278,7 @@ def posterior(T: Array, error: Array) -> tuple[Array, Array]:
     `PRIORS`.
     """
     V, error = PRIORS[:, None, None], error[:, None]
-    log = (-0.5 * np.log(V + error) - 0.5 * T**2 / (V + error)).sum(axis=2, keepdims=True)
-    chance = np.exp(log - log.max(axis=0))
-    chance = chance / chance.sum(axis=0)
-    kept = V / (V + error)
-    mean = (chance * kept).sum(axis=0)
-    variance = (chance * kept * error).sum(axis=0)
-    between = np.maximum((chance * kept**2).sum(axis=0) - mean**2, 0.0)  # less than 0 by rounding
-    return mean * T, variance + between * T**2
+    return _shrunk(T, error, V, _of_variances(T, error, V).sum(axis=2, keepdims=True))
 
 
 def site_means(g: Array, error: Array, *, one: bool) -> tuple[Array, Array]:
@@ -294,15 +287,24 @@ def site_means(g: Array, error: Array, *, one: bool) -> tuple[Array, Array]:
     The spread over sites has one of `SPREADS`, of each column by itself or (`one`) of all.
     """
     V = SPREADS[:, None, None]
-    log = (-0.5 * np.log(V + error) - 0.5 * g**2 / (V + error)).sum(axis=1, keepdims=True)
-    log = log.sum(axis=2, keepdims=True) if one else log - 0.3 * np.log(V)
+    log = _of_variances(g, error, V).sum(axis=1, keepdims=True)
+    return _shrunk(g, error, V, log.sum(axis=2, keepdims=True) if one else log - 0.3 * np.log(V))
+
+
+def _of_variances(T: Array, error: Array, V: Array) -> Array:
+    """Return the log likelihood (V, p, K) of prior variances V."""
+    return np.asarray(-0.5 * np.log(V + error) - 0.5 * T**2 / (V + error))
+
+
+def _shrunk(T: Array, error: Array, V: Array, log: Array) -> tuple[Array, Array]:
+    """Return the posterior mean and variance of what is behind T, given the log chances of V."""
     chance = np.exp(log - log.max(axis=0))
     chance = chance / chance.sum(axis=0)
     kept = V / (V + error)
     mean = (chance * kept).sum(axis=0)
     variance = (chance * kept * error).sum(axis=0)
-    between = np.maximum((chance * kept**2).sum(axis=0) - mean**2, 0.0)
-    return mean * g, variance + between * g**2
+    between = np.maximum((chance * kept**2).sum(axis=0) - mean**2, 0.0)  # less than 0 by rounding
+    return mean * T, variance + between * T**2
 
 
 @lru_cache(maxsize=1)

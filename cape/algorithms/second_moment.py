@@ -85,6 +85,3 @@ class SecondMomentPca(OneRelease[Principal]):
             status="released",
             record=step_record(mean, noise_std, step_norm=float(np.sqrt(self.n_components))),
         )
-
-    def done(self, state: Principal) -> bool:
-        return state.status != "waiting"

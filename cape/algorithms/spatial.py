@@ -365,6 +365,3 @@ class SpatialIca(OneRelease[SpatialComponents]):
         return replace(
             state, subspace=subspace, status="released", mean=mean, record=subspace.record
         )
-
-    def done(self, state: SpatialComponents) -> bool:
-        return state.status != "waiting"

@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from cape.algorithms import regression as of_terms
+from cape.algorithms import rows as of_terms
 from cape.algorithms.estimators import Array, PlannedRelease, SubjectQuery
 from cape.algorithms.looks import moved
 from cape.algorithms.regression import Regressed, Regression
