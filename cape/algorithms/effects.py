@@ -118,8 +118,8 @@ def _tests(answer: TermAnswer) -> tuple[Array, Array]:
     half = np.linalg.solve(cov, answer.estimate.T[:, :, None])[:, :, 0]
     chi2 = np.einsum("ki,ik->k", half, answer.estimate)
     chi2 = np.where(_shown(answer), chi2, np.nan)
-    q, df = answer.public.q, answer.df.tolist()
-    return chi2, np.array([f_p(one / q, q, n) for one, n in zip(chi2.tolist(), df, strict=True)])
+    q = answer.public.q
+    return chi2, f_p(chi2 / q, q, answer.df)
 
 
 def _shown(answer: TermAnswer) -> np.ndarray:
@@ -146,12 +146,11 @@ def _effects_of(question: Question, term: Term, answer: TermAnswer) -> Iterator[
     estimate, own = (c @ one * size for one in (answer.estimate, answer.own))
     null = variance(answer.cov)
     error = null + np.maximum(own**2 - null, 0.0) * answer.relative
-    t = np.array([t95(df) for df in answer.df.tolist()])
+    t = t95(answer.df)
     shown = _shown(answer)
     with np.errstate(invalid="ignore", divide="ignore"):
         z = estimate / np.sqrt(null)
-    p = np.array([[t_p(one, df) for one, df in zip(row, answer.df, strict=True)] for row in z])
-    p = np.where(shown, p, np.nan)
+    p = np.where(shown, t_p(z, answer.df), np.nan)
     p_holm = _adjusted(holm, p.ravel()).reshape(p.shape)
     if answer.public.q > 1:
         p_holm = np.maximum(p_holm, _adjusted(holm, _tests(answer)[1]))
