@@ -3,10 +3,8 @@
 Each matrix is stored in bands of rows that are nonzero in few columns.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -40,7 +38,7 @@ class AxisProducts:
     @classmethod
     def of(
         cls, first: Array, second: Array, third: Array, *, work: tuple[Array, Array] | None = None
-    ) -> AxisProducts:
+    ) -> Self:
         """Return the products; `work` is memory for them, the second part may hold the volume."""
         (x, _), (y, old_y), (z, old_z) = first.shape, second.shape, third.shape
         shapes = (x, old_y, old_z), (x, y, old_z), (x, y, z)

@@ -22,8 +22,6 @@ from cape.settings.question import Question, Term
 
 # Answers with these marks have no p: groups may differ in shape or covariates instead.
 NO_P = ("shape", "partly", "lacks")
-
-
 # Where it differs from zero, after Holm
 SIGNIFICANT: Final = 0.05
 
@@ -86,7 +84,6 @@ class Omnibus:
 
 
 def effects(question: Question, answers: Sequence[TermAnswer]) -> tuple[Effect, ...]:
-    """Return the effects of all terms, by term, contrast and outcome."""
     return tuple(
         row
         for term, answer in zip(question.asked, answers, strict=True)

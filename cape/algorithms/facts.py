@@ -65,7 +65,11 @@ class Facts(Adjusted):
         D = max(D, 1e-6)
         noise = look_noise(self.public, self.sensitivity, self.plan.share("contrast"))
         sampling = math.sqrt(self.square / self.M)
-        c = radius(noise * root / D, sampling / D, self.K, self.tail, self._unlike_at)
+
+        def unlike(c: float) -> float:
+            return math.sqrt(float((self.unlike(c)[0] ** 2).mean()))
+
+        c = radius(noise * root / D, sampling / D, self.K, self.tail, unlike)
         return max(c, min(self.reach, REACH)) * root
 
     @cached_property
@@ -87,10 +91,7 @@ class Facts(Adjusted):
         return kept * unit @ mean[self.K :], kept * variance
 
     def unlike(self, c: float) -> tuple[Array, Array]:
-        """Return what a cut at c makes of groups of other spread (q, K), in scales; its variance.
-
-        Skewed outcomes lose more of their mean where people are more variable.
-        """
+        """Return what a cut makes of groups of other spread (q, K), in scales; its variance."""
         if not self.plan.asks("skew"):  # of a pattern
             return np.zeros((self.q, self.K)), np.zeros((self.q, self.K))
         (skewness, its), (spread, error) = self.skewness, self.spread
@@ -100,9 +101,6 @@ class Facts(Adjusted):
         spread2, skewness2 = spread[:, None] ** 2, skewness**2
         variance = unit**2 * (spread2 * its + skewness2 * error + error * its)
         return mean, variance + (MODEL * mean) ** 2
-
-    def _unlike_at(self, c: float) -> float:
-        return math.sqrt(float((self.unlike(c)[0] ** 2).mean()))
 
     @cached_property
     def group_centres(self) -> Array:

@@ -221,11 +221,17 @@ def fitting_score(maps: Array) -> SpatialScore:
 
     Of six planted studies of columns r was .79 by skewness and .87 by tanh.
     """
+    return _fitting(maps, spatial_ica(maps).mixing)[0]
+
+
+def _fitting(maps: Array, two_sided: Array) -> tuple[SpatialScore, Array]:
+    """Return the score that fits, and its rotation; `two_sided`: that of tanh."""
+    one_sided = spatial_ica(maps, score="skewness").mixing
     peaked, skewed = (
-        float(np.median(kurtosis(maps @ spatial_ica(maps, score=score).mixing)))
-        for score in ("tanh", "skewness")
+        float(np.median(kurtosis(maps @ rotation))) for rotation in (two_sided, one_sided)
     )
-    return "skewness" if skewed >= MIN_KURTOSIS_KEPT * peaked else "tanh"
+    fits = skewed >= MIN_KURTOSIS_KEPT * peaked
+    return ("skewness", one_sided) if fits else ("tanh", two_sided)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -256,11 +262,7 @@ def spatial_start(basis: Basis | None, V: Array, U: Array) -> SpatialStart:
     kurtoses, null = _compared(basis, V, mixing, "tanh")
     if gate_z(kurtoses, null) < GATE_Z:
         return SpatialStart(W=np.eye(len(U)), gate=False)
-    one_sided = spatial_ica(maps, score="skewness").mixing
-    peaked, skewed = (
-        float(np.median(kurtosis(maps @ rotation))) for rotation in (mixing, one_sided)
-    )
-    directions = U @ (one_sided if skewed >= MIN_KURTOSIS_KEPT * peaked else mixing)
+    directions = U @ _fitting(maps, mixing)[1]
     W = polar((directions / np.linalg.norm(directions, axis=0)).T)
     sparse = np.flatnonzero(kurtosis(maps @ np.linalg.inv(W @ U)) >= np.median(null))
     return SpatialStart(W=W, gate=True, sparse=tuple(sparse.tolist()))
