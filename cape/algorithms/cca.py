@@ -109,7 +109,7 @@ class SecondMomentCca(OneRelease[CanonicalState]):
     ridge: float  # as in `canonical_pairs`
 
     def units(self) -> Array:
-        """One unit of z in the units of each column, shape (D,)."""
+        """One unit of z in units of each column (D,)."""
         n_y = len(self.low) - self.n_x
         columns = np.where(np.arange(len(self.low)) < self.n_x, self.n_x, n_y)
         half = (np.array(self.high) - np.array(self.low)) / 2.0
@@ -157,7 +157,6 @@ class SecondMomentCca(OneRelease[CanonicalState]):
         return np.where(usable[:, None], clip_rows(moments, self._release().clip), 0.0)
 
     def step(self, state: CanonicalState, mean: Array, noise_std: float) -> CanonicalState:
-        """Take the canonical pairs of the released covariance, in units of the data."""
         moment, middle = smat(mean), (np.array(self.low) + np.array(self.high)) / 2.0
         D = len(self.low)
         # The last column holds c times the means.

@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     Basis = Array | InterpolatedBasis | BlockBasis
 
 SpatialScore = Literal["tanh", "skewness"]
-_Step = Callable[
-    [Array, int], Array
-]  # a rotation (k, k) and the number of its step -> the next one
+# A rotation (k, k) and the number of its step -> the next one
+_Step = Callable[[Array, int], Array]
 
 # Maximum of steps by score.  "skewness" (y^2) found more real networks (docs/choosing.md).
 MAX_STEPS: Mapping[SpatialScore, int] = {"tanh": 150, "skewness": 400}
@@ -91,7 +90,6 @@ def spatial_ica(maps: Array, *, score: SpatialScore = "tanh") -> Rotation:
 
 
 def third_moments(Z: Array) -> Array:
-    """``E[z_i z_j z_l]`` of whitened maps Z (D, k), shape (k, k, k)."""
     return np.stack([Z.T @ (Z * column[:, None]) for column in Z.T]) / len(Z)
 
 
@@ -166,7 +164,7 @@ def sparseness(
 def _compared(
     basis: Basis | None, V: Array, mixing: Array, score: SpatialScore
 ) -> tuple[Array, Array]:
-    """Return the kurtosis of the components (k,), and that of surrogates (N_SURROGATES, k)."""
+    """Return the kurtosis of components (k,) and of surrogates (N_SURROGATES, k)."""
     d, k = V.shape
     n_features = d if basis is None else basis.shape[0]
     sampled = slice(None, None, max(1, -(-n_features // MAX_FEATURES)))
@@ -253,10 +251,7 @@ def gate_z(kurtoses: Array, null: Array) -> float:
 
 
 def spatial_start(basis: Basis | None, V: Array, U: Array) -> SpatialStart:
-    """Find the start from subspace V (d, k), whitener U (k, k) and basis (D, d) or None.
-
-    Maps are ``B V U^-1 W'``, so rows of W along ``U mixing`` give the spatial components.
-    """
+    """Find the start: maps are ``B V U^-1 W'``, so rows of W along ``U mixing`` give components."""
     maps = V if basis is None else basis @ V
     mixing = spatial_ica(maps).mixing
     kurtoses, null = _compared(basis, V, mixing, "tanh")
