@@ -83,15 +83,6 @@ class Releases:
         """Return the root of `mu2`, rounded up."""
         return root_up(self.mu2)
 
-    def first(self, count: int) -> Releases:
-        remaining, groups = max(1, count), []
-        for mu2, n in self.groups:
-            groups.append((mu2, min(n, remaining)))
-            remaining -= groups[-1][1]
-            if remaining == 0:
-                break
-        return Releases(groups=tuple(groups), sites=self.sites, release_delta=self.release_delta)
-
 
 def rdp_epsilon(mu: float, delta: float) -> float:
     """Return mu^2/2 + mu sqrt(2 log(1/delta)): RDP, simple conversion (Imtiaz et al., IV-A)."""
@@ -99,30 +90,6 @@ def rdp_epsilon(mu: float, delta: float) -> float:
     # alpha mu^2 / 2 + log(1/delta) / (alpha - 1) at its best order, alpha = 1 + sqrt(2
     # log(1/delta)) / mu.
     return mu**2 / 2.0 + mu * math.sqrt(-2.0 * math.log(delta))
-
-
-def rdp_epsilon_improved(mu: float, delta: float) -> float:
-    """Return the best order of RDP under the improved conversion.
-
-    Canonne, Kamath, Steinke 2020, Proposition 12: min over a > 1 of a mu^2 / 2 + log(1 - 1/a) -
-    (log delta + log a) / (a - 1).
-    """
-    _check(mu, delta)
-    if mu == 0.0:
-        return 0.0
-    rho, target = mu**2 / 2.0, -math.log(delta)
-    # The derivative is zero at mu^2/2 (a - 1)^2 + log a = log(1/delta).  The left side grows with
-    # a, so bisection over x = a - 1 finds the root.
-    x = crossing(lambda x: rho * x**2 + math.log1p(x) < target)
-    log_a = math.log1p(x)
-    return max(0.0, (x + 1.0) * rho + math.log(x) - log_a + (target - log_a) / x)
-
-
-def zcdp_epsilon(mu: float, delta: float) -> float:
-    """Return rho + 2 sqrt(rho log(1/delta)), rho = mu^2/2 (Bun and Steinke 2016, Prop. 1.3)."""
-    _check(mu, delta)
-    rho = mu**2 / 2.0
-    return rho + 2.0 * math.sqrt(-rho * math.log(delta))
 
 
 def moments_epsilon(mu: float, delta: float) -> float:
@@ -163,16 +130,6 @@ def classic_epsilon(mu: float, delta: float) -> float:
     """Return mu sqrt(2 log(1.25/delta)) (Dwork and Roth 2014, Theorem A.1, solved for epsilon)."""
     _check(mu, delta)
     return mu * math.sqrt(2.0 * math.log(1.25 / delta))
-
-
-def classic_delta(epsilon: float, mu: float) -> float:
-    """Return 1.25 exp(-(epsilon/mu)^2/2), the delta of the classic calibration."""
-    return 1.25 * math.exp(-0.5 * (epsilon / positive("mu", mu)) ** 2)
-
-
-def basic_composition(parts: Iterable[tuple[float, int]]) -> float:
-    """Return sum n_i epsilon_i of parts (epsilon_i, n_i)."""
-    return math.fsum(epsilon * n for epsilon, n in parts)
 
 
 def strong_composition(parts: Iterable[tuple[float, int]], *, slack: float) -> float:

@@ -79,7 +79,7 @@ WRONG = {  # script: module (None: itself), name, what takes its place
     "moments_sign": (
         formulas, "moments_epsilon", formulas.moments_epsilon_printed,
     ),
-    "pooled_cape_conventional": (accountants, "view_factor", lambda **_: Fraction(1, 2)),
+    "pooled_cape_conventional": (None, "view_factor", lambda **_: Fraction(1, 2)),
     "rdp_units": (
         None, "printed_variance",
         lambda learning_rate, pooled_std, sensitivity: (pooled_std / sensitivity) ** 2,
