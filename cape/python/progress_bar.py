@@ -19,16 +19,12 @@ class ProgressBar:
 
     Attributes
     ----------
-    text : str
-        The current text of the bar.
+    text : str; the current text of the bar
 
     Examples
     --------
-    >>> study = cape.datasets.make_study("paper", n_subjects=6, n_components=2, seed=1)
-    >>> consortium = cape.Consortium(study.sites(2), space=study.space)
-    >>> settings = {"n_components": 2, "n_rounds": 2, "basis": "dct", "n_basis": 20}
     >>> bar = cape.ProgressBar()
-    >>> _ = consortium.run(private=False, settings=settings, on_progress=bar)
+    >>> _ = cape.Consortium(sites).run(private=False, settings=settings, on_progress=bar)
     >>> bar.text
     'report 1/1, no noise'
     """
