@@ -528,7 +528,7 @@ class Consortium:
 
 
 @in_python_words
-def simulate_folder(
+def simulate(
     directory: str | Path,
     *,
     out: str | Path,

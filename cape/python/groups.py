@@ -16,7 +16,7 @@ from cape.data.tables import PERSON, SESSION, column_names
 from cape.errors import CapeError, ConfigError, SubjectsWarning
 from cape.frozen import dataclass
 from cape.privacy.accounting import display_epsilon
-from cape.python.api import simulate_folder
+from cape.python.api import simulate
 from cape.python.notebook import comparison_html
 from cape.python.people import pandas_for, privacy_given
 from cape.report import files
@@ -246,7 +246,7 @@ def compare_groups(
                 if own := {word: names for word, names in own.items() if any(names)}:
                     (data / name / POLICY_FILE).write_text(toml_text(own), encoding="utf-8")
         try:
-            folder = simulate_folder(
+            folder = simulate(
                 str(data),
                 out=out or base / "out",
                 epsilon=epsilon,
