@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from cape.papers.correlated import printed_factor, view_factor
-from cape.papers.formulas import (
+from cape.papers.accountants import (
     moments_epsilon,
     moments_epsilon_printed,
     rdp_epsilon,
     strong_composition,
     tail_delta,
 )
+from cape.papers.correlated import printed_factor, view_factor
 from cape.privacy.accounting import gdp_delta, gdp_epsilon
 from figures_lib._figure import Figure, Grid, Point
 from figures_lib._style import LOOKS, canvas, curve, log_ticks, means

@@ -15,9 +15,14 @@ from cape.cli.common import say, table
 from cape.cli.privacy_check import no_privacy_file, read_privacy_file
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.papers.accountants import ComparisonRow, compare_accountants
+from cape.papers.accountants import (
+    PAPER_RELEASE_DELTA,
+    ComparisonRow,
+    NoiseSharers,
+    Releases,
+    compare_accountants,
+)
 from cape.papers.correlated import paper_colluders, positive, view_factor
-from cape.papers.formulas import PAPER_RELEASE_DELTA, NoiseSharers, Releases
 from cape.privacy.accounting import display_epsilon
 from cape.privacy.ledger import read_entries
 from cape.report.privacy_json import PrivacyStatement

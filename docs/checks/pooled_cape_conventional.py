@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 
+from cape.papers.accountants import tail_delta
 from cape.papers.correlated import printed_factor, view_factor
-from cape.papers.formulas import tail_delta
 from cape.privacy.accounting import gdp_delta
 
 S, S_C = 10, 3

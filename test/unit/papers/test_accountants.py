@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from cape.errors import ConfigError
-from cape.papers.accountants import ACCOUNTANTS, compare_accountants
-from cape.papers.correlated import printed_factor, view_factor
-from cape.papers.formulas import (
+from cape.papers.accountants import (
+    ACCOUNTANTS,
     NoiseSharers,
     Releases,
     classic_epsilon,
+    compare_accountants,
     moments_epsilon,
     moments_epsilon_printed,
     rdp_epsilon,
@@ -23,6 +23,7 @@ from cape.papers.formulas import (
     tail_delta,
     tail_epsilon,
 )
+from cape.papers.correlated import printed_factor, view_factor
 from cape.privacy.accounting import gdp_delta, gdp_epsilon
 from cape.privacy.cost import INFINITE, Cost
 
