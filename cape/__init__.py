@@ -4,8 +4,6 @@ COINSTAC starts `local.py` and `remote.py` of the project folder; people type th
 Public names are imported on first use, because every round imports this package.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

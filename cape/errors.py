@@ -5,8 +5,6 @@ hashes, phase names, round numbers, site ids; never a path, a file name, a subje
 computed from data.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 # Others learn the number of the rule that a site's list, mask or table breaks, and nothing more.

@@ -3,8 +3,6 @@
 No decision depends on them: runs are planned and refused by exact Gaussian DP alone.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, replace
 from decimal import Decimal

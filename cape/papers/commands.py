@@ -3,8 +3,6 @@
 `cape.cli.commands` imports this module at every start of the program, so imports stay few.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -4,8 +4,6 @@ The caller sees all data: the figures state what the results would reveal to oth
 from the operating system; with a seed the result is labelled not private.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import warnings

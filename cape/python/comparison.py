@@ -1,7 +1,5 @@
 """`cape.compare`: run several computations and settings on the same arrays."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`cape.compare_groups`: a linear model of outcomes, on tables of sites in this process."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 import warnings

@@ -1,7 +1,5 @@
 """A result in a notebook: the sentence, privacy, and all maps with claims or the effects."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterable, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """The command `cape account`: one table of all accountants, from a ledger or from a few numbers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """All accountants at the papers' settings, digit by digit, and against one another."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

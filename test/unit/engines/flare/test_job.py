@@ -1,7 +1,5 @@
 """A job of FLARE holds no code, and what each party keeps for itself stands in its own file."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import json
