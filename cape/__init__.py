@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # `as` its own name: exported, to a type checker
     from cape.python.estimator import JointICA as JointICA
     from cape.python.groups import GroupResult as GroupResult
     from cape.python.groups import compare_groups as compare_groups
-    from cape.python.progress_bar import ProgressBar as ProgressBar
+    from cape.python.notebook import ProgressBar as ProgressBar
     from cape.settings.config import Config as Config
     from cape.space.feature_space import FeatureSpace as FeatureSpace
 
@@ -42,7 +42,7 @@ _PUBLIC = {
     "cape.python.comparison": "Comparison compare",
     "cape.python.estimator": "JointICA",
     "cape.python.groups": "GroupResult compare_groups",
-    "cape.python.progress_bar": "ProgressBar",
+    "cape.python.notebook": "ProgressBar",
     "cape.settings.config": "Config __version__",
     "cape.space.feature_space": "FeatureSpace",
 }

@@ -374,7 +374,6 @@ class Consortium:
         simulation.check_seed(seed)
         given = privacy_given(epsilon, private, settings)
         values: dict[str, object] = {
-            **({} if self.space is None else {"feature_space": self.space.kind}),
             "n_sites": len(self._sites),
             "delta": delta,
             **self._shape(),
@@ -460,7 +459,6 @@ class Consortium:
         PlannedRun or PlannedComparison
         """
         values: dict[str, object] = {
-            **({} if self.space is None else {"feature_space": self.space.kind}),
             **self._shape(),
             **({"n_components": components} if components else {}),
             **(settings or {}),
@@ -509,18 +507,18 @@ class Consortium:
             return (
                 {} if kind == "mask" else {"feature_space": kind, "orientation": "time_by_feature"}
             )
+        said: dict[str, object] = {"feature_space": self.space.kind}
         # The caller's own mask, not one of the package.
         if self.space.kind == "mask":
-            return {"mask": "file"}
-        if self.space.kind != "matrix":
-            return {}
-        if self.space.shape:
-            return {"image_shape": ",".join(map(str, self.space.shape))}
-        said: dict[str, object] = {"n_features": self.space.n_features}
-        columns = ",".join(self._columns)
-        # Not every column name is valid in the setting.
-        if all(self._columns) and len(set(parse_columns(columns))) == self.space.n_features:
-            said["columns"] = columns
+            said["mask"] = "file"
+        elif self.space.kind == "matrix" and self.space.shape:
+            said["image_shape"] = ",".join(map(str, self.space.shape))
+        elif self.space.kind == "matrix":
+            said["n_features"] = self.space.n_features
+            columns = ",".join(self._columns)
+            # Not every column name is valid in the setting.
+            if all(self._columns) and len(set(parse_columns(columns))) == self.space.n_features:
+                said["columns"] = columns
         return said
 
 
