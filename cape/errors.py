@@ -143,12 +143,9 @@ class CapeError(Exception):
 
     Parameters
     ----------
-    code : str
-        As in docs/errors.md, such as "E013".
-    detail : str
-        File names, shapes: for people who hold the data.
-    **fields
-        Values of the placeholders in the public text.
+    code : str; as in docs/errors.md, such as "E013"
+    detail : str; file names, shapes: for people who hold the data
+    **fields : values of the placeholders in the public text
 
     Examples
     --------

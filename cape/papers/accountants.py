@@ -250,10 +250,6 @@ def _of_mu(formula: Callable[[float, float], float]) -> TotalFormula:
     return total
 
 
-def _exact(mu: float, delta: float) -> float:
-    return gdp_epsilon(mu=mu, delta=delta)
-
-
 def _strong(releases: Releases, delta: float) -> AccountedTotal:
     each = delta / (2.0 * releases.count)
     parts = [(gdp_epsilon(mu=root_up(mu2), delta=each), n) for mu2, n in releases.groups]
@@ -297,7 +293,7 @@ def _stated(epsilon: float, delta: float) -> AccountedTotal:
 
 # In the order of the table: the exact one, valid ones from tight to loose, failing ones
 _TOTALS: Final[Mapping[str, TotalFormula]] = {
-    "gdp": _of_mu(_exact),
+    "gdp": _of_mu(lambda mu, delta: gdp_epsilon(mu=mu, delta=delta)),
     "rdp": _of_mu(rdp_epsilon),
     "moments": _of_mu(moments_epsilon),
     "moments-printed": _of_mu(moments_epsilon_printed),

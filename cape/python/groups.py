@@ -391,5 +391,4 @@ def _write_table(
 
 
 def _cells(table: Mapping[str, Sequence[object]]) -> list[list[str]]:
-    """Return the columns as text."""
     return [[_SIGNS.sub(" ", files.cell(value)) for value in table[name]] for name in table]

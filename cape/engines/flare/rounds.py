@@ -298,7 +298,6 @@ class AggregatorRounds:
             pass
 
     def question(self, state: RunState) -> bytes:
-        """Return the next question to all sites."""
         question = Question(run=self._run, iteration=state.iteration + 1, input=state.input)
         return encode_blob(question)
 
