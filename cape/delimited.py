@@ -4,8 +4,6 @@ A line ends with LF, CR LF or CR.  Other line ends of Unicode (U+2028, a form fe
 so that no cell can make a row.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ hashes, phase names, round numbers, site ids; never a path, a file name, a subje
 computed from data.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 # Others learn the number of the rule that a site's list, mask or table breaks, and nothing more.
@@ -144,12 +142,9 @@ class CapeError(Exception):
 
     Parameters
     ----------
-    code : str
-        As in docs/errors.md, such as "E013".
-    detail : str
-        File names, shapes: for people who hold the data.
-    **fields
-        Values of the placeholders in the public text.
+    code : str; as in docs/errors.md, such as "E013"
+    detail : str; file names, shapes: for people who hold the data
+    **fields : values of the placeholders in the public text
 
     Examples
     --------

@@ -62,7 +62,7 @@ def simulate_command(
 ) -> None:
     """Run the computation with all sites on this computer, with the code of a real run."""
     from cape.planning.consortium_folder import settings_beside
-    from cape.python.api import simulate_folder
+    from cape.python.api import simulate
     from cape.simulation.simulate import refused_by_policies
 
     out = out or Path("answer" if maps else "out")
@@ -79,7 +79,7 @@ def simulate_command(
         then = "begins, and charges, anew" if through == "nvflare" else "goes on, charged once"
         warn(f"a run that is stopped keeps its charges; typed again, it {then}", as_json=as_json)
     begin = functools.partial(
-        simulate_folder,
+        simulate,
         through=through,
         settings=overrides,
         seed=seed,

@@ -1,7 +1,5 @@
 """People in the forms of scikit-learn and nilearn: arrays, file names, images, folders of sites."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -91,7 +91,7 @@ class FakeSimulator:
 @pytest.fixture
 def simulator(monkeypatch: pytest.MonkeyPatch) -> FakeSimulator:
     fake = FakeSimulator()
-    monkeypatch.setattr("cape.python.api.simulate_folder", fake)
+    monkeypatch.setattr("cape.python.api.simulate", fake)
     monkeypatch.setattr("cape.simulation.simulate.refused_by_policies", lambda *_: ())
     return fake
 

@@ -1,7 +1,5 @@
 """People as users of scikit-learn and nilearn have them: file names, images, folders, confounds."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 from pathlib import Path

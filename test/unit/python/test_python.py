@@ -3,8 +3,6 @@
 Belongs to `cape/python/estimator.py`.
 """
 
-from __future__ import annotations
-
 import pickle
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The papers' subspace from covariances, and the whitening from its eigenvalues."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Infomax of the paper: gradients, clips, steps, and the quality it reaches without noise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
