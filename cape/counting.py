@@ -1,7 +1,8 @@
-"""How many people of a site count, and why others do not."""
+"""Numbers before nouns; how many people of a site count, and why others do not."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -9,9 +10,11 @@ from dataclasses import replace
 from cape.frozen import dataclass
 
 
-def how_many(n: int, word: str) -> str:
-    """Return a number with its word: 1 site, 3 sites."""
-    return f"{n} {word}{'s' * (n != 1)}"
+def number_of(n: int, noun: str) -> str:
+    """Return a number before its noun: "1 entry", "2 entries"."""
+    if n != 1:
+        noun = "people" if noun == "person" else re.sub(r"(?<![aeiou])y$", "ie", noun) + "s"
+    return f"{n} {noun}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +35,9 @@ class CountedPeople:
     @property
     def sentence(self) -> str:
         reasons = "; ".join(f"{n}: {reason}" for reason, n in self.why.items())
-        return f"{self.counted} of {self.listed} people count{f' ({reasons})' if reasons else ''}."
+        people = f"{self.counted} of {number_of(self.listed, 'person')}"
+        verb = "counts" if self.counted == 1 else "count"
+        return f"{people} {verb}{f' ({reasons})' if reasons else ''}."
 
     def without(self, reasons: Iterable[str]) -> CountedPeople:
         """Return the same with fewer who count: one for each of `reasons`."""

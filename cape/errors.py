@@ -75,7 +75,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E236": "Site {site} holds the rest of its total for another run that has not ended; nothing was spent. Start again when that run has ended; cape ledger at the site shows it.",
     "E237": "Site {site} has ended this run; nothing more is released. Start a new run.",
     "E238": "This run was silent too long, and site {site} gave the budget that it held to another run; nothing more is released. Start a new run.",
-    "E239": "Site {site} begins no run of this owner: too many of the owner's exchanges were never answered or were refused by the site's total. People at the site can allow runs again with cape ledger forgive.",
+    "E239": "Site {site} begins no run of this owner: too many of the owner's exchanges were never answered, never charged, or refused by the site's total. People at the site can allow runs again with cape ledger forgive.",
     # 24n: engine of COINSTAC
     "E240": "an answer cannot be sent: {problem}.",
     "E241": "{problem}; {do}",

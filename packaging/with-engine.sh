@@ -106,7 +106,7 @@ mount_own_folders() {
 
 build_base() {
     podman_here image exists "$BASE" && return
-    echo "engine: making a base image of Debian $SUITE (once)"
+    echo "engine: making a base image of Debian $SUITE (once, up to 6 minutes on two busy cores)"
     rm -rf "$WORK/rootfs"
     debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates "$SUITE" \
         "$WORK/rootfs" >"$WORK/debootstrap.log" 2>&1 ||
@@ -133,6 +133,7 @@ build_image() {
     local revision version
     version=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' cape/settings/config.py)
     revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+    echo "engine: building our image (minutes at first, seconds where nothing changed)"
     # The stage with the dependencies has a name, so that pruning keeps it for the next build.
     build --target trimmed --tag "$DEPENDENCIES" .
     build --build-arg "REVISION=$revision" --tag "$IMAGE" --tag "${IMAGE%:*}:$version" .

@@ -28,6 +28,17 @@ SetValues = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of docs/config.md; repeat it."),
 ]
+Replace = Annotated[bool, typer.Option("--replace", help="Write over a file that is there.")]
+
+
+def check_free(path: Path | None, *, replace: bool, option: str = "--out") -> None:
+    """Raise ConfigError E016, before any work, if a file to write is there and not to replace."""
+    # What a person filled in or corrected would be lost.
+    if path is not None and path.exists() and not replace:
+        from cape.errors import ConfigError
+
+        do = f"write it again with --replace, or choose another {option}."
+        raise ConfigError("E016", problem=f"{path} exists already", do=do)
 
 
 def warn_no_settings(folder: Path, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.text import Text
 
 from cape.cli.common import STDERR, STDOUT, result, say, warn
-from cape.counting import how_many
+from cape.counting import number_of
 from cape.privacy.accounting import display_epsilon
 from cape.report import files, maps, regions
 from cape.report.comparison_words import who_of
@@ -77,7 +77,7 @@ def _story(folder: Path, paths: Mapping[str, str], *, to_open: bool) -> Iterator
         yield from textwrap.wrap(results.counted.sentence, TEXT_WIDTH)
     if isinstance(results, MapResults):
         yield from _by_word(folder)
-    size = f"{results.who_counts} people, {how_many(results.n_sites, 'site')}"
+    size = f"{results.who_counts} people, {number_of(results.n_sites, 'site')}"
     if results.private:
         spent, planned = map(display_epsilon, (results.epsilon_spent, results.epsilon_planned))
         size = f"{size}; epsilon {spent} of {planned} spent (delta {results.delta:g})"

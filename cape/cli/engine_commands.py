@@ -161,7 +161,7 @@ def _prepare(
     # For jobs and snapshots: a restart may empty FLARE's default folder.
     stores = Path(party_file.runs) / "flare" if isinstance(party_file, AggregatorFile) else None
     resources, lines = allowing(flare_settings, classes, stores=stores)
-    Path(party_file.runs).mkdir(parents=True, exist_ok=True)
+    Path(party_file.runs).mkdir(mode=0o700, parents=True, exist_ok=True)
     (local / name).write_text(toml_text(not_default(party_file)), encoding="utf-8")
     if allow:
         write_resources(local, resources)

@@ -11,6 +11,7 @@ import typer
 
 from cape.cli.common import AsJson, result, say
 from cape.cli.ledger_commands import LedgerOption, PolicyOption
+from cape.counting import number_of
 
 if TYPE_CHECKING:
     from cape.site.forgetting import Charged, Traces
@@ -104,7 +105,7 @@ def _still_listed(folder: Path, label: str) -> Iterator[str]:
         for person in each.people.listed:
             if bare(person.label) == label:
                 n = len(person.runs)
-                yield f"{each.people.folder}: {n} run{'s' * (n != 1)}"
+                yield f"{each.people.folder}: {number_of(n, 'run')}"
 
 
 def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) -> Iterator[str]:
@@ -113,7 +114,7 @@ def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) 
         yield f"NOBODY of this name ({traces.label}) in {', '.join(without)}"
         if n:
             yield "What runs hold of all people goes all the same:"
-    yield f"{'Deleted' if yes else 'To delete'} ({traces.label}): {n} place{'s' * (n != 1)}"
+    yield f"{'Deleted' if yes else 'To delete'} ({traces.label}): {number_of(n, 'place')}"
     yield from (f"  {each.path}: {each.what}" for each in traces.removals)
     if traces.alike:
         yield f"Labels that look alike are not touched: {', '.join(traces.alike)}"
@@ -122,7 +123,8 @@ def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) 
     yield from (f"  {line}" for each in traces.charged for line in _ledger_lines(each))
     yield from (f"  {line}" for line in STAYS)
     if listed:
-        yield "STILL LISTED for the next run; take the files away, or write exclude = 1:"
+        yield "STILL LISTED for the next run; take the files away, or write 1 in the column "
+        yield "exclude of the site's participants.tsv or manifest:"
         yield from (f"  {line}" for line in listed)
     if not yes and n:
         yield "Nothing is deleted yet: type it again with --yes."
@@ -132,12 +134,13 @@ def _ledger_lines(charged: Charged) -> Iterator[str]:
     from cape.privacy.accounting import display_epsilon
     from cape.site.ledger_texts import SHOWN_DIGITS, command, mu_text
 
-    spent = f"{charged.path}: {charged.runs} runs, none of this person by name"
+    runs = number_of(charged.runs, "run")
+    spent = f"{charged.path}: {runs}, none of this person by name"
     if charged.lacks:  # names cannot be compared: never say that nobody is there
-        spent = f"{charged.path}: {charged.runs} runs; whose cannot be told without {charged.lacks}"
+        spent = f"{charged.path}: {runs}; whose cannot be told without {charged.lacks}"
     if charged.delta is not None:
         epsilon = display_epsilon(charged.cost.epsilon(charged.delta))
-        spent = f"{charged.path}: spent in {charged.listed} of {charged.runs} runs: "
+        spent = f"{charged.path}: spent in {charged.listed} of {runs}: "
         spent += f"{mu_text(charged.cost)}, epsilon {epsilon} at delta {charged.delta:g}"
     yield f"{spent}; it stays spent, and holds no name"
     for run in dict.fromkeys(charged.open_runs):

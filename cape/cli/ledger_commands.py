@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from cape.cli.common import AsJson, file_option, result
+from cape.counting import number_of
 from cape.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -22,12 +23,18 @@ if TYPE_CHECKING:
 
 
 class _ShowsFirst(TyperGroup):
-    """Let ``cape ledger`` and ``cape ledger FILE`` mean ``cape ledger show``."""
+    """Let ``cape ledger`` and ``cape ledger FILE`` mean ``cape ledger show``, in its help too."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] != "--help"):
             args = ["show", *args]
         return list(super().parse_args(ctx, args))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        # What is typed most has no name of its own.
+        show = self.commands["show"]
+        show.format_help(type(ctx)(show, parent=ctx.parent, info_name=ctx.info_name), formatter)
 
 
 ledger = typer.Typer(
@@ -68,7 +75,7 @@ class Opened:
 def _opened(path: Path | None, policy_path: Path | None) -> Opened:
     from cape.errors import ConfigError
     from cape.privacy.spending import Spending
-    from cape.site.access import side_path
+    from cape.site.files import side_path
     from cape.site.ledger_file import LifetimeLedgerFile, limits_of, own_ledger, read_ledger
 
     path, policy = own_ledger(path, policy_path)
@@ -166,7 +173,8 @@ def forgive_command(
 ) -> None:
     """Stop counting unanswered exchanges of an owner, if you know why they failed."""
     from cape.privacy.spending import Forgiven
-    from cape.site.access import read_accesses, side_path
+    from cape.site.access import read_accesses
+    from cape.site.files import side_path
     from cape.site.ledger_lines import today
     from cape.site.ledger_texts import owner_text
 
@@ -188,7 +196,7 @@ def forgive_command(
     for name in files:
         (side_path(opened.file.path, "unanswered") / name).unlink(missing_ok=True)
     line = (
-        f"Forgiven: {len(files)} exchange{'s' * (len(files) > 1)} of {owner_text(owner)}. "
+        f"Forgiven: {number_of(len(files), 'exchange')} of {owner_text(owner)}. "
         "The ledger keeps your name and reason."
     )
     result({"owner": owner, "count": len(files)}, line, as_json=as_json, event="forgiven")
@@ -253,15 +261,16 @@ def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
 
 
 def _unanswered(opened: Opened) -> Iterator[dict[str, Any]]:
-    """Yield the exchanges that count for `max_refusals`, grouped by owner, data set and site."""
-    from cape.site.access import read_accesses
+    """Yield the exchanges that count for `max_refusals`, grouped by owner and data set."""
+    from cape.site.access import read_accesses, that_count
 
     held_runs = opened.file.held_runs()
-    groups: dict[str, list[Access]] = {}
-    for name, access in read_accesses(opened.file.path).items():
-        if access.counts(held_runs):
-            groups.setdefault(name.partition("-")[0], []).append(access)
-    for records in groups.values():
+    groups: dict[tuple[str, str], list[Access]] = {}
+    for access in read_accesses(opened.file.path).values():
+        groups.setdefault((access.owner, access.dataset), []).append(access)
+    for group in groups.values():
+        if not (records := that_count(group, held_runs)):
+            continue
         yield {
             "owner": records[-1].owner,
             "dataset": records[-1].dataset,
@@ -314,7 +323,7 @@ def _lines(
         yield f"  {promise_text(pair)}"
     if any(run.key for run in opened.spending.runs) and not key_of(path):
         yield f"THE KEY {path.name}.key IS GONE OR DAMAGED: no run begins (CAPE-E262); put it back"
-    yield f"{len(runs)} run{'s' * (len(runs) != 1)} in {path}"
+    yield f"{number_of(len(runs), 'run')} in {path}"
     people: dict[tuple[str, ...], list[str]] = {}
     for run, fields in zip(opened.spending.runs, runs, strict=True):
         state = state_text(run, opened.file.clock)
@@ -325,12 +334,12 @@ def _lines(
         yield ""
         yield (
             f"{short}  {owner_text(run.owner)}, {run.date}, {run.computation}, data set "
-            f"{printable(run.dataset)[:16]}, {len(run.people)} people"
+            f"{printable(run.dataset)[:16]}, {number_of(len(run.people), 'person')}"
         )
         yield f"  {state}{by_whom}, since {fields['since']}"
         yield (
             f"  charged {mu_text(run.cost)} (epsilon {display_epsilon(fields['epsilon'])}) in "
-            f"{len(run.charges)} release{'s' * (len(run.charges) != 1)}"
+            f"{number_of(len(run.charges), 'release')}"
         )
         people.setdefault(tuple(_of_people(fields)), []).append(short)
         # A sum that was rounded up may leave less than can be seen.
@@ -347,8 +356,9 @@ def _lines(
         full = 0 < one["most"] <= one["count"]
         yield ""
         yield (
-            f"{one['count']} exchanges of {owner_text(one['owner'])} were never answered, or "
-            f"refused by the total (max_refusals {one['most']}, data set "
+            f"{number_of(one['count'], 'exchange')} of {owner_text(one['owner'])} "
+            f"{'was' if one['count'] == 1 else 'were'} never answered, never charged, or refused "
+            f"by the total (max_refusals {one['most']}, data set "
             f"{printable(one['dataset']) or 'unnamed'})"
             + (": NO RUN OF THIS OWNER BEGINS" if full else "")
         )
@@ -359,6 +369,7 @@ def _lines(
     for given in opened.spending.forgiven:
         yield ""
         yield (
-            f"Forgiven on {given.date} by {printable(given.by)}: {given.count} exchanges of "
-            f"{owner_text(given.owner)}: {printable(given.text)}"
+            f"Forgiven on {given.date} by {printable(given.by)}: "
+            f"{number_of(given.count, 'exchange')} of {owner_text(given.owner)}: "
+            f"{printable(given.text)}"
         )

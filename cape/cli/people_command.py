@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cape.cli.common import AsJson, RefusedEnd, folder_argument, result
+from cape.cli.common import AsJson, RefusedEnd, Replace, check_free, folder_argument, result
+from cape.counting import number_of
 
 if TYPE_CHECKING:
     from cape.data.runs import Person, SiteRun
@@ -35,12 +36,14 @@ def people_command(
     write: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Write a manifest.csv: one row a file.")
     ] = None,
+    replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     """Show who the people of a folder are, their runs, who is left out, and what is not taken."""
     from cape.data.people import labels_that_recur
     from cape.planning.people import keep_layout, people_below, write_manifest
 
+    check_free(write, replace=replace, option="--write")
     saved = []
     if layout:
         saved.append(f"saved in {keep_layout(folder, layout)}, which never leaves this site")
@@ -101,10 +104,9 @@ def _told(each: SitePeople) -> list[str]:
     if each.refused:
         texts.append(f"{people.folder}: refused\n{each.refused.text}")
         return [*texts, *(f"  {way}" for way in each.refused.ways)]
-    runs = sum(len(person.runs) for person in people.listed)
-    texts.append(
-        f"{people.folder}: {len(people.listed)} people, {runs} runs, stated by {people.source}"
-    )
+    runs = number_of(sum(len(person.runs) for person in people.listed), "run")
+    listed = number_of(len(people.listed), "person")
+    texts.append(f"{people.folder}: {listed}, {runs}, stated by {people.source}")
     texts += people.said
     texts += [f"  {_in_a_line(person)}" for person in people.people]
     whys = Counter(name.why for name in people.not_taken)
@@ -119,7 +121,7 @@ def _in_a_line(person: Person) -> str:
         return f"{person.label}: left out, {person.left_out}"
     runs = [_run_in_words(run) for run in person.runs]
     more = " ..." if len(runs) > _MAX_NAMED else ""
-    count = f"{len(runs)} run{'s' * (len(runs) != 1)}"
+    count = number_of(len(runs), "run")
     return f"{person.label}: {count}: {', '.join(runs[:_MAX_NAMED])}{more}"
 
 

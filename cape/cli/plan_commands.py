@@ -12,8 +12,10 @@ import typer
 
 from cape.cli.common import (
     AsJson,
+    Replace,
     SetValues,
     assignments,
+    check_free,
     file_option,
     folder_argument,
     present,
@@ -52,9 +54,7 @@ def init_command(
             exists=True, help="Public maps, or a finished run, whose courses are compared."
         ),
     ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Write over the settings of an earlier init.")
-    ] = False,
+    replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     """Look at the data in a folder, list them, and write a settings.toml for them."""
@@ -65,9 +65,7 @@ def init_command(
     from cape.planning.first_settings import InitOptions, propose
 
     path = out or folder / SETTINGS_FILE
-    if path.exists() and not replace:
-        do = "write it again with --replace, or choose another --out."
-        raise ConfigError("E016", problem=f"{path} exists already", do=do)
+    check_free(path, replace=replace)
     asked = InitOptions(
         folder=folder, bids_filter=filter, bids_exclude=exclude, orientation=orientation, maps=maps
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from cape.cli.common import duration, say, table
-from cape.counting import how_many
+from cape.counting import number_of
 from cape.forecast.comparison import TermForecast
 from cape.planning.budget import PlannedRun, StageSummary
 from cape.planning.comparison_budget import DetectableEffect, PlannedComparison
@@ -26,8 +26,8 @@ SECONDS_PER_EXCHANGE = {
 
 def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> None:
     say(
-        f"{plan.n_subjects} subjects at {how_many(plan.n_sites, 'site')}, "
-        f"{plan.n_components} components, basis of {plan.n_basis}, "
+        f"{number_of(plan.n_subjects, 'subject')} at {number_of(plan.n_sites, 'site')}, "
+        f"{number_of(plan.n_components, 'component')}, basis of {plan.n_basis}, "
         f"assumed colluders: {plan.colluders}"
     )
     say(plan.why_sizes)
@@ -41,7 +41,7 @@ def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> No
         ],
     )
     _print_epsilon(plan)
-    rounds = sum(stage.releases for stage in plan.stages)
+    releases = number_of(sum(stage.releases for stage in plan.stages), "release")
     exchanges = sum(traffic.exchanges for traffic in plan.weight.traffic)
     times = ", ".join(
         f"{duration(exchanges * (s + plan.n_sites * per_site))} on {way}"
@@ -49,8 +49,9 @@ def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> No
     )
     verdict = plan.verdict
     _print_weight(plan)
-    say(f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in {rounds} releases")
-    say(f"Waiting        {exchanges} exchanges of {how_many(plan.n_sites, 'site')}: {times}")
+    say(f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in {releases}")
+    waited = f"{number_of(exchanges, 'exchange')} of {number_of(plan.n_sites, 'site')}"
+    say(f"Waiting        {waited}: {times}")
     if plan.weight.document and not missing(NEUROFLAME):  # it has no drop-outs
         from cape.engines.neuroflame.steps import CAP_SECONDS, EXCHANGE_SECONDS
 
@@ -82,8 +83,8 @@ def print_comparison(plan: PlannedComparison) -> None:
     question = "a pattern of " if plan.pattern else ""
     terms = ", ".join(term.term for term in plan.terms)
     say(
-        f"{plan.n_subjects} subjects at {how_many(plan.n_sites, 'site')}: {terms} in {question}"
-        f"{how_many(plan.n_outcomes, 'outcome')}. Assumed colluders: {plan.colluders}"
+        f"{number_of(plan.n_subjects, 'subject')} at {number_of(plan.n_sites, 'site')}: {terms} in "
+        f"{question}{number_of(plan.n_outcomes, 'outcome')}. Assumed colluders: {plan.colluders}"
     )
     say(plan.assumed)
     say("")
@@ -108,8 +109,8 @@ def print_comparison(plan: PlannedComparison) -> None:
     )
     exchanges = sum(traffic.exchanges for traffic in plan.weight.traffic)
     say(
-        f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in {plan.releases} "
-        f"releases and {exchanges} exchanges"
+        f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in "
+        f"{number_of(plan.releases, 'release')} and {number_of(exchanges, 'exchange')}"
     )
     say("")
     say(f"Will it work?  {plan.answer}", style="bold" if plan.usable else "bold red")

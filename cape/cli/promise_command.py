@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cape.cli.common import AsJson, SetValues, assignments, file_option, result
+from cape.cli.common import AsJson, Replace, SetValues, assignments, check_free, file_option, result
 from cape.cli.ledger_commands import PolicyOption
 
 LANGUAGES: dict[str, tuple[str, ...]] = {"en": ("en",), "de": ("de",), "both": ("en", "de")}
@@ -28,6 +28,7 @@ def promise_command(
     out: Annotated[
         Path | None, typer.Option(dir_okay=False, help="File to write; else it is printed.")
     ] = None,
+    replace: Replace = False,
     policy: PolicyOption = None,
     set_values: SetValues = None,
     as_json: AsJson = False,
@@ -37,6 +38,7 @@ def promise_command(
     from cape.planning.consortium_folder import read_settings
     from cape.site.ledger_file import own_ledger
 
+    check_free(out, replace=replace)
     owner = read_settings(settings, assignments(set_values))
     n_sites = sites or owner.config.expected_sites
     if not n_sites:

@@ -12,7 +12,7 @@ from typing import Any
 
 from cape.cli.privacy_check import read_privacy_file
 from cape.computations import about
-from cape.counting import how_many
+from cape.counting import number_of
 from cape.errors import ConfigError
 from cape.report import files
 
@@ -26,7 +26,8 @@ def registry_entry(folder: Path, *, contact: str, purpose: str) -> dict[str, Any
     results = files.read_json(folder / "results.json")
     title, _ = about(results["computation"])
     views = "; ".join(f"{view.who} sees {view.sees}" for view in stated.views)
-    releases = len(stated.events)
+    sites, people = number_of(stated.n_sites, "site"), number_of(stated.n_subjects, "person")
+    sums = number_of(len(stated.events), "noisy sum")
     seen = "the noisy sum of each site is seen" if stated.single_sums_are_seen else "masked sums"
     simulated = "Simulated on one computer. " if results["simulation"] else ""
     return {
@@ -35,7 +36,7 @@ def registry_entry(folder: Path, *, contact: str, purpose: str) -> dict[str, Any
         "tier": 3,
         "deployment": {
             "basic": {
-                "name": f"{title} ({how_many(stated.n_sites, 'site')}, {stated.n_subjects} people)",
+                "name": f"{title} ({sites}, {people})",
                 "data_curators": [contact],
                 "description": f"{title}. {simulated}Status: {results['ended']}.",
                 "intended_use": purpose,
@@ -66,7 +67,7 @@ def registry_entry(folder: Path, *, contact: str, purpose: str) -> dict[str, Any
             },
             "accounting": {
                 "post_processing": "all results follow from the released sums",
-                "composition": f"Gaussian DP: mu^2 adds over {releases} releases, exactly",
+                "composition": f"Gaussian DP: mu^2 adds over {sums}, exactly",
             },
             "implementation": {
                 "preprocessing_and_hyperparameter_tuning": "settings are public and were chosen "

@@ -13,13 +13,16 @@ import typer
 
 from cape.cli.common import (
     AsJson,
+    Replace,
     SetValues,
     assignments,
+    check_free,
     file_argument,
     file_option,
     result,
     warn_of_policies,
 )
+from cape.counting import number_of
 
 
 def store_command(
@@ -60,7 +63,7 @@ def store_command(
 
 
 def _amount(held: tuple[int, int], of: str | None) -> str:
-    return f"{held[0]} entries{f' of {of}' if of else ''}, {held[1] / 1e6:.1f} MB"
+    return f"{number_of(held[0], 'entry')}{f' of {of}' if of else ''}, {held[1] / 1e6:.1f} MB"
 
 
 def policy_command(
@@ -101,6 +104,7 @@ def settings_command(
     out: Annotated[
         Path | None, typer.Option(dir_okay=False, help="File to write; else it is printed.")
     ] = None,
+    replace: Replace = False,
     subjects: Annotated[
         int | None,
         typer.Option(min=1, help="All subjects; refuse settings that a run of them would refuse."),
@@ -113,13 +117,13 @@ def settings_command(
     from cape.planning.consortium_folder import check_before_it_leaves, merged, read_file
     from cape.planning.judge import judge
 
+    check_free(out, replace=replace)
+    given = assignments(set_values)
     if file.suffix == ".json":
-        if set_values:
-            raise typer.BadParameter("--set goes with a settings.toml")
-        text = settings_text(read_form(file))
+        text = settings_text(read_form(file), given)
         settings = tomllib.loads(text)
     else:
-        settings = merged(read_file(file), assignments(set_values))
+        settings = merged(read_file(file), given)
     judged = judge(settings, n_subjects=subjects).accepted()
     warn_of_policies(judged, as_json=as_json)
     if file.suffix != ".json":
@@ -154,7 +158,7 @@ def pairs_command(
     how = "names and places" if atlas else "names only; --atlas compares places too"
     lines = [
         f'label_pairs = "{pairs.setting()}"',
-        f"{len(pairs.pairs)} pairs of {len(names)} labels, by {how}",
+        f"{number_of(len(pairs.pairs), 'pair')} of {number_of(len(names), 'label')}, by {how}",
     ]
     others = {
         "paired by name, but not mirror images of each other": [
@@ -190,7 +194,7 @@ def keygen_command(
         names, digest = collect_keys(collect, out)
         result(
             {"sites": names, "sha256": digest, "path": str(out)},
-            f"{out}: {len(names)} sites, sha256 {digest}",
+            f"{out}: {number_of(len(names), 'site')}, sha256 {digest}",
             # The aggregator could change a list that it relays.
             "Send it to every site, not through the aggregator; compare its sha256 by phone.",
             f'settings: key_trust = "pinned", n_sites = {len(names)}',

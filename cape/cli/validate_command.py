@@ -11,8 +11,10 @@ import typer
 from cape.cli.common import (
     AsJson,
     Quiet,
+    Replace,
     SetValues,
     assignments,
+    check_free,
     duration,
     file_option,
     folder_option,
@@ -24,6 +26,7 @@ from cape.cli.common import (
     warn_no_settings,
 )
 from cape.cli.progress import SiteProgress
+from cape.counting import number_of
 
 if TYPE_CHECKING:
     from cape.data.checks import Subject
@@ -70,8 +73,12 @@ def validate_command(
     ] = None,
     site: Annotated[str, typer.Option(help="Name of the site in the messages.")] = "",
     out: Annotated[
-        Path | None, typer.Option(help="Table of subjects and findings to write (.tsv); private.")
+        Path | None,
+        typer.Option(
+            dir_okay=False, help="Table of subjects and findings to write (.tsv); private."
+        ),
     ] = None,
+    replace: Replace = False,
     set_values: SetValues = None,
     fast: Annotated[bool, typer.Option("--fast", help="Read only headers and tables.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Count warnings as errors.")] = False,
@@ -84,6 +91,7 @@ def validate_command(
     from cape.site.ledger_file import own_ledger
     from cape.site.places import SitePlaces
 
+    check_free(out, replace=replace)
     source = _source(data or [], manifest, bids)
     if settings is None:
         settings = target if target.is_file() else settings_beside(target)
@@ -253,7 +261,8 @@ def _print_needs(
         features = f"{kind} with {space.n_features} features, hash {space.digest[:16]}; "
         say(
             f"{'' if of_tables else features}"
-            f"{accepted.n_subjects} subjects, {len(accepted.failed)} fail and count as zeros"
+            f"{number_of(accepted.n_subjects, 'subject')}, "
+            f"{len(accepted.failed)} fail and count as zeros"
         )
         if sends_maps:
             say(f'maps stay here unless site-policy.toml has public_maps = ["{space.digest}"]')
@@ -269,7 +278,7 @@ def _print_said(check: SiteCheck, owner: OwnerSettings) -> None:
     question, accepted = owner.config.question, check.inspection.accepted
     if question is None or accepted is None:
         return
-    said = [f"{accepted.n_subjects} people"]
+    said = [number_of(accepted.n_subjects, "person")]
     if check.counts:
         cells = zip(question.cells, check.counts, strict=True)
         said += [f"{' '.join(cell)} {n}" for cell, n in cells]
@@ -302,11 +311,12 @@ def _counts(checked: FolderCheck) -> tuple[int, int, int]:
 def _verdict(checked: FolderCheck, *, strict: bool) -> str:
     subjects, errors, others = _counts(checked)
     if errors or (strict and others):
-        return f"NOT READY: {errors} errors, {others} warnings"
+        return f"NOT READY: {number_of(errors, 'error')}, {number_of(others, 'warning')}"
     ready = "READY as far as headers and tables tell" if checked.headers_only else "READY"
     failed = sum(len(site.failed) for site in checked.accepted.values())
-    zeros = f"; {failed} of them fail and count as zeros" if failed else ""
-    return f"{ready}: {subjects} subjects, {others} warnings{zeros}"
+    fail = "fails and counts" if failed == 1 else "fail and count"
+    zeros = f"; {failed} of them {fail} as zeros" if failed else ""
+    return f"{ready}: {number_of(subjects, 'subject')}, {number_of(others, 'warning')}{zeros}"
 
 
 def _exit_code(checked: FolderCheck, *, strict: bool) -> int:

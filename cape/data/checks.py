@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from cape.counting import number_of
 from cape.data.cleaning import UNREAD, Quality
 from cape.data.issues import Findings, Issue, IssueCode
 from cape.data.runs import SiteRun
@@ -138,14 +139,16 @@ def _length(subject: Subject, config: Config) -> Iterator[Issue]:
     minutes = subject.seconds / 60
     too_short = n_times < config.min_timepoints or n_times <= n_components
     if subject.n_scrubbed and (too_short or minutes < config.min_minutes):
-        seen = f"{n_times} of {n_times + subject.n_scrubbed} volumes, {minutes:.1f} min"
+        seen = (
+            f"{n_times} of {number_of(n_times + subject.n_scrubbed, 'volume')}, {minutes:.1f} min"
+        )
         limits = f"min_timepoints = {config.min_timepoints}, min_minutes = {config.min_minutes:g}"
         yield Issue(IssueCode.SCRUBBED_SHORT, seen, {"limits": limits})
         return
     if minutes < config.min_minutes:
         yield Issue(IssueCode.MINUTES_FEW, f"{minutes:.1f} min", {"least": config.min_minutes})
         return
-    seen = f"{n_times} time points"
+    seen = number_of(n_times, "time point")
     if config.max_timepoints and n_times > config.max_timepoints:
         yield Issue(IssueCode.TIME_CUT, seen, {"most": config.max_timepoints})
     if too_short:
@@ -178,16 +181,20 @@ def judge_site(
     outside = [s for s in subjects if 0 < s.quality.coverage < MIN_COVERAGE]
     # If half of the subjects miss the mask, the images are in native space.
     if subjects and 2 * len(outside) >= len(subjects):
-        findings.add(IssueCode.NATIVE_SPACE, f"{len(outside)} of {len(subjects)} subjects")
+        findings.add(
+            IssueCode.NATIVE_SPACE, f"{len(outside)} of {number_of(len(subjects), 'subject')}"
+        )
     # Failed subjects count as zeros and weaken every result: with many of them a person decides.
     n_failed, allowed = n_listed - len(accepted), int(MAX_FAILED * n_listed)
     if findings.strict and n_listed and (n_failed > allowed or not accepted):
-        findings.escalate(f"{n_failed} of {n_listed} subjects fail, at most {allowed} should")
+        findings.escalate(
+            f"{n_failed} of {number_of(n_listed, 'subject')} fail, at most {allowed} should"
+        )
     resolved = resolve(config)
     n_components = resolved.max_components
     # R that follows from the run follows from its people, too.
     if math.isinf(resolved.room) and 0 < len(accepted) < n_components:
-        place = f"{len(accepted)} subjects"
+        place = number_of(len(accepted), "subject")
         findings.add(IssueCode.SUBJECTS_FEW, place, n_components=n_components)
     # Each subject was compared with the owner's `tr`; without it, with the others of the site.
     trs = [(s.label, tr) for s in accepted for tr in s.trs if tr > 0]
@@ -230,7 +237,8 @@ def note_features(shapes: Sequence[RunShape], wanted: int, findings: Findings) -
     for shape in shapes:
         if shape.n_features == wanted:
             continue
-        place = f"{shape.name}: {shape.n_features} features, {shape.n_timepoints} time points"
+        place = f"{shape.name}: {number_of(shape.n_features, 'feature')}, "
+        place += number_of(shape.n_timepoints, "time point")
         if shape.n_timepoints == wanted:
             findings.add(IssueCode.TRANSPOSED, place, person=shape.person, n_features=wanted)
         else:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from cape.algorithms.design import Counts, cell_of, coded, counted, counts_of, in_units, people_rows
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.person_outcomes import outcomes_of_person
+from cape.counting import number_of
 from cape.data.checks import Subject
 from cape.data.columns import FEWEST_CELLS, SHOWN, SeenColumn, seen_outcome, seen_variable, tell
 from cape.data.gift import read_gift, read_gift_names
@@ -194,7 +195,8 @@ class _Table:
         if self.is_torn and stop:
             return
         if not there.keys() & index.keys():
-            observed = f"{len(there)} names such as '{own[0]}', none of {len(listed)} people here"
+            observed = f"{number_of(len(there), 'name')} such as '{own[0]}', none of "
+            observed += f"{number_of(len(listed), 'person')} here"
             raise UnusableFile(IssueCode.GROUP_OTHER, observed, example=listed[0])
         near_names = {likeness(label): label for label in there.values()}
         for label, name_here in zip(listed, here, strict=True):

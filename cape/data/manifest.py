@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
+from cape.counting import number_of
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.marks import EXCLUDE, check_no_other_marks, column_places, exclude_says
 from cape.data.names import normal
@@ -74,7 +75,7 @@ def read_manifest(
         except UnusableFile as verdict:
             findings.add_issue(verdict.issue, str(where))
     if len(runs) == len(rows) and all(run.left_out for run in runs):
-        findings.add(IssueCode.NO_LISTED_RUNS, f"{name}: {len(rows)} rows, none used")
+        findings.add(IssueCode.NO_LISTED_RUNS, f"{name}: {number_of(len(rows), 'row')}, none used")
     return tuple(runs)
 
 

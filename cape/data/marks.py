@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from cape.counting import number_of
 from cape.data.bids import Entities, has_all
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.names import normal
@@ -270,10 +271,10 @@ def left_out_by(
     for table in tables:
         marked = [row for row in table.rows if row.everything or row.runs]
         if table.has_column and table.rows and runs and not table.labels & set(by_person):
-            observed = (
-                f"{table.name}: {len(table.rows)} names such as '{table.rows[0].label}', none of "
+            observed = f"{table.name}: {number_of(len(table.rows), 'name')} such as "
+            observed += (
+                f"'{table.rows[0].label}', none of {number_of(len(by_person), 'person')} here"
             )
-            observed += f"{len(by_person)} people here"
             findings.add(IssueCode.PEOPLE_OTHER, observed, example=next(iter(by_person)))
         for row in marked:
             if row.label not in by_person:

@@ -80,10 +80,13 @@ def column_of_time(columns: Sequence[str], values: Array | Data) -> str:
     """Return a column of (D, T) that counts time: one of its names that rises, or equal steps."""
     if not columns or values.shape[1] < 3:
         return ""
-    steps = np.diff(values, axis=1)
-    for k in np.flatnonzero((steps > 0).all(axis=1)).tolist():
-        is_even = np.ptp(steps[k]) <= 1e-3 * steps[k].max()
-        if is_even or columns[k].strip().lower() in OF_TIME:
+    # By three volumes first: differences of all would take the memory of the table again.
+    first, second, last = values[:, 0], values[:, 1], values[:, -1]
+    for k in np.flatnonzero((first < second) & (second < last) & np.isfinite(last)).tolist():
+        with np.errstate(invalid="ignore"):
+            steps = np.diff(values[k])
+            is_even = np.ptp(steps) <= 1e-3 * steps.max()
+        if (steps > 0).all() and (is_even or columns[k].strip().lower() in OF_TIME):
             return columns[k]
     return ""
 

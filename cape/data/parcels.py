@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cape.counting import number_of
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.label_table import read_label_table
 from cape.data.runs import Series, SiteRun
@@ -29,7 +30,7 @@ def in_order_of_labels(series: Series, space: FeatureSpace | None, run: SiteRun)
     labels: list[int] = np.unique(image[image > 0]).tolist()
     if not series.columns:
         if len(series.values) != len(labels):
-            observed = f"{len(series.values)} columns without names"
+            observed = f"{number_of(len(series.values), 'column')} without names"
             raise UnusableFile(IssueCode.FEATURES_DIFFER, observed, n_features=len(labels))
         return series
     digest, table = series.digest, _label_table(run)
@@ -76,5 +77,5 @@ def _unnamed(columns: tuple[str, ...], labels: list[int], table: Path | None) ->
     else:
         name = next(iter(read_label_table(table).values()))
         wanted += f", or names of {table.name} such as '{name[:20]}'"
-    observed = f"{len(columns)} columns such as '{columns[0][:20]}'"
+    observed = f"{number_of(len(columns), 'column')} such as '{columns[0][:20]}'"
     return UnusableFile(IssueCode.PARCELS_UNNAMED, observed, wanted=wanted)

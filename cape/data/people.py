@@ -19,6 +19,7 @@ from dataclasses import field, replace
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
+from cape.counting import number_of
 from cape.data.bids import (
     BidsName,
     by_value,
@@ -601,7 +602,7 @@ class _Reader:
             whys = Counter(stated.not_taken[name] for name in series if name in stated.not_taken)
             why = f" ({whys.most_common(1)[0][0]})" if whys else ""
             self.findings.add(
-                IssueCode.PEOPLE_UNSTATED, f"{len(series)} files such as {shown}{why}"
+                IssueCode.PEOPLE_UNSTATED, f"{number_of(len(series), 'file')} such as {shown}{why}"
             )
             self.ways += self._two_ways(series)
             self.unstated += series
@@ -730,7 +731,7 @@ class _Reader:
                 kept.append(each)
         asked = how.entities if judged else ""
         if stated and not kept:
-            place = f"{len(stated)} images{self._entities_there(draft)}"
+            place = f"{number_of(len(stated), 'image')}{self._entities_there(draft)}"
             self.findings.add(IssueCode.NO_BIDS_MATCH, place, wanted=asked)
             return kept
         with_run = {each.run.person for each in kept}

@@ -6,13 +6,14 @@ Every figure is computed: from the budget, the number of sites and a site's poli
 from __future__ import annotations
 
 import tomllib
+from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import OwnerSettings
-from cape.planning.judge import why_refused
+from cape.planning.judge import judge_config, why_refused
 from cape.privacy.accounting import gdp_mu, right_guesses
 from cape.privacy.cost import Cost
 from cape.protocol.plan import noise_shares_of
@@ -45,6 +46,7 @@ class BoardFacts:
     groups: tuple[str, ...]  # their levels
     asks_groups: bool  # whether it is a comparison
     min_group: int
+    stops: int  # exact answers that one owner gets unpaid on whether most people pass; 0: none
     aggregator: str  # who runs it; empty: a blank to fill in
     refused: str  # why this policy refuses such a run; empty if it does not
 
@@ -52,9 +54,8 @@ class BoardFacts:
 def board_facts(
     owner: OwnerSettings, *, n_sites: int, policy: SitePolicy, aggregator: str = ""
 ) -> BoardFacts:
-    """Return the facts; ConfigError for settings without a promise, a budget, or a question."""
+    """Return the facts; ConfigError for settings without a promise, or that `judge` refuses."""
     computation, config = owner.computation, owner.config
-    computation.bind(config)
     if computation.guarantee != "dp" or not config.private:
         what = "private=false" if computation.guarantee == "dp" else computation.name
         problem = f"{what} promises nothing to a participant"
@@ -62,9 +63,7 @@ def board_facts(
     if not owner.has_budget:
         do = f"the form states it; write {' and '.join(owner.unset)} into the settings."
         raise ConfigError("E013", setting=owner.unset[0], do=do)
-    if not 0 <= config.colluders(n_sites) < n_sites:
-        problem = f"{config.colluders(n_sites)} of {n_sites} sites would collude"
-        raise ConfigError("E152", problem=problem, do="correct assumed_colluders.")
+    judge_config(computation, config, n_sites=n_sites)
     mu = gdp_mu(epsilon=config.epsilon, delta=config.delta)
     question = config.question
     public = () if question is None else question.public
@@ -76,9 +75,11 @@ def board_facts(
     in_clear = getattr(config, "zero_sum", "ring") == "gaussian"
     single_sums = in_clear or (config.noise == "local" and config.aggregation != "secagg")
     invented = None
-    if n_sites > 1 and config.key_trust != "pinned" and config.noise != "local" and not in_clear:
-        shares = noise_shares_of(config, n_sites)
+    if n_sites > 1 and config.key_trust != "pinned" and config.noise != "local":
+        shares, ratio = noise_shares_of(config, n_sites), config.ratio(n_sites)
         alone = Cost.of_mu(mu).if_unknown(1, noise_shares=shares)
+        if ratio and alone.mu2 is not None:  # seeds in the clear: as `Event.cost` of one share
+            alone = Cost(mu2=alone.mu2 * Fraction(ratio + 1, ratio + shares))
         invented = alone.epsilon(config.delta)
     return BoardFacts(
         computation=computation.name,
@@ -102,6 +103,8 @@ def board_facts(
         else (),
         asks_groups=question is not None,
         min_group=policy.min_group,
+        # Without a limit, a number that says so
+        stops=(policy.max_refusals or 1000) * (policy.stop_if_most_fail or policy.stop_for_data),
         aggregator=aggregator,
         refused=why_refused(policy, computation, config, n_sites),
     )

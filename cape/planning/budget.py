@@ -11,7 +11,7 @@ from html import escape
 from cape.computations import capecontrast, names, planner_of
 from cape.computations.ica.plan import IcaPlanner
 from cape.computations.ica.settings import IcaConfig, sized
-from cape.counting import how_many
+from cape.counting import number_of
 from cape.data.resources import BASE_MEMORY, VOLUMES
 from cape.errors import ConfigError
 from cape.forecast.comparison import USUAL_SHARE
@@ -21,14 +21,13 @@ from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
 from cape.planning.comparison_budget import PlannedComparison, comparison_budget, epsilon_by_viewer
 from cape.planning.consortium_folder import proposed
-from cape.planning.judge import judge, usual_space, with_sites
+from cape.planning.judge import at_hand, judge, usual_space, with_sites
 from cape.privacy.cost import Event, Viewer, total_of
 from cape.protocol.join import Entries
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import settings_of
 from cape.protocol.plan import filtered
 from cape.protocol.sizes import Weight, breaks_first, check_weight
-from cape.settings.config import settings_of_few
 from cape.settings.resolved import resolve
 from cape.space.public_basis import basis_memory
 
@@ -102,8 +101,8 @@ class PlannedRun:
 
     def __repr__(self) -> str:
         promise = f"epsilon {self.planned:g}" if self.epsilon else "no noise"
-        size = f"{self.n_subjects} people at {how_many(self.n_sites, 'site')}"
-        size += f", {self.n_components} components"
+        size = f"{number_of(self.n_subjects, 'person')} at {number_of(self.n_sites, 'site')}, "
+        size += number_of(self.n_components, "component")
         return f"<PlannedRun {size}, {promise}: {self.advice.answer}>"
 
     def __str__(self) -> str:
@@ -134,7 +133,7 @@ def any_budget_of(
     counted: Entries = (),
 ) -> PlannedRun | PlannedComparison:
     """Return the plan of maps or of a comparison; the last three arguments are for comparisons."""
-    settings = {**settings_of_few(n_sites), **settings}
+    settings = at_hand(settings, n_sites)
     if settings.get("computation") == capecontrast.NAME:
         return comparison_budget(
             settings,

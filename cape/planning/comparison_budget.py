@@ -15,7 +15,7 @@ import numpy as np
 
 from cape.computations import capecontrast
 from cape.computations.capecontrast import CapeContrastConfig
-from cape.counting import how_many
+from cape.counting import number_of
 from cape.errors import ConfigError
 from cape.forecast.comparison import EFFECTS, GOOD, MAX_USEFUL, USUAL_SHARE, TermForecast
 from cape.frozen import dataclass
@@ -89,8 +89,8 @@ class PlannedComparison:
 
     def __repr__(self) -> str:
         promise = f"epsilon {self.planned:g}" if self.epsilon else "no noise"
-        size = f"{self.n_subjects} people at {how_many(self.n_sites, 'site')}"
-        size += f", {how_many(self.n_outcomes, 'outcome')}"
+        size = f"{self.n_subjects} people at {number_of(self.n_sites, 'site')}"
+        size += f", {number_of(self.n_outcomes, 'outcome')}"
         return f"<PlannedComparison {size}, {promise}: {self.verdict}>"
 
     def __str__(self) -> str:

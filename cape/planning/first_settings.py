@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from cape.counting import number_of
 from cape.data.bids import RUN_MAKERS, read_name
 from cape.data.cifti import SPHERE_FILES, read_series, structure_file
 from cape.data.file_type import CIFTI_SUFFIX
@@ -382,7 +383,7 @@ def _which(study: _Study, open_keys: Sequence[str]) -> ConfigError:
 def _of_images(study: _Study) -> dict[str, object]:
     """Return values for volumes or CIFTI files."""
     paths, lines = study.paths, study.lines
-    lines.append(f"chosen: {study.config.bids_filter or 'all'}, {len(paths)} images")
+    lines.append(f"chosen: {study.config.bids_filter or 'all'}, {number_of(len(paths), 'image')}")
     read = partial(read_image, grid=None, headers_only=True)
     if study.config.of_cifti:
         place, read = _surfaces(study), partial(read_series, space=None, headers_only=True)

@@ -26,7 +26,7 @@ from cape.protocol.join import CARD_NONCE_BYTES, Entries, check_declared, make_c
 from cape.protocol.messages import FeatureSpace, SiteCard
 from cape.protocol.model import Roster, RosterEntry
 from cape.protocol.phases import Computation, start
-from cape.settings.config import Config
+from cape.settings.config import ONE_SITE, Config
 from cape.settings.option import out_of_range
 from cape.settings.resolved import resolve
 from cape.settings.words import parse_shape
@@ -132,8 +132,22 @@ def judge_config(
 
 def with_sites(settings: Mapping[str, object], n_sites: int) -> dict[str, object]:
     """Return settings that state the number of sites, for a road on which it is at hand."""
-    known = settings.get("n_sites") or settings.get("site_names")
-    return {**settings, **({} if known else {"n_sites": n_sites})}
+    return {**settings, **({} if _says_sites(settings) else {"n_sites": n_sites})}
+
+
+def at_hand(settings: Mapping[str, object], n_sites: int) -> dict[str, object]:
+    """Return settings for one or two sites on one computer, with what so few need.
+
+    Settings that say how many sites take part are an owner's plan, judged as it stands.
+    """
+    few: Mapping[str, object] = {}
+    if not _says_sites(settings):
+        few = ONE_SITE if n_sites == 1 else {"min_sites": 2} if n_sites == 2 else {}
+    return {**few, **settings}
+
+
+def _says_sites(settings: Mapping[str, object]) -> bool:
+    return bool(settings.get("n_sites") or settings.get("site_names"))
 
 
 def _planned(

@@ -129,9 +129,6 @@ def write_manifest(path: Path, found: tuple[SitePeople, ...]) -> bool:
     Where the people of one site are stated, runs that are left out have exclude = 1; else all
     files are listed, without people.
     """
-    if path.exists():
-        do = "choose another --write, or remove it."
-        raise ConfigError("E016", problem=f"{path} exists already", do=do)
     rows: list[Mapping[str, str]] = []
     for each in found:
         # Of several sites only somebody here knows who is the same person.

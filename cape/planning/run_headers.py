@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from cape.counting import number_of
 from cape.data.bids import confounds_beside
 from cape.data.folders import PARTICIPANTS
 from cape.data.images import header_alone
@@ -100,7 +101,7 @@ def of_confounds(lists: Lists, shortest: int, lines: list[str]) -> dict[str, obj
     runs = [run for people in lists.values() for run in runs_of(people)]
     tables = {run.path: set(_columns(run.confounds)) for run in runs if run.confounds}
     usable = {path: names for path, names in tables.items() if names.issuperset(MOTION)}
-    lines.append(f"confound tables: {len(tables)} of {len(runs)} runs")
+    lines.append(f"confound tables: {len(tables)} of {number_of(len(runs), 'run')}")
     if not usable:
         return {"confound_strategy": "", "confounds": "none"}
     common = set.intersection(*usable.values())

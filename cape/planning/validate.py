@@ -237,8 +237,9 @@ def check_site(
 ) -> SiteCheck:
     """Return all findings of `join` for a site; `headers_only` skips the data, others as above."""
     began, hint = time.monotonic(), ""
-    if policy == SitePolicy() and policies_below(base):
-        hint = ONLY_FORBIDS
+    is_shipped = policy == SitePolicy()
+    if is_shipped and policies_below(base):
+        hint, is_shipped = ONLY_FORBIDS, False
     if policy.words == OwnWords():  # as a run that takes the file in the folder for its own
         policy = replace(policy, **asdict(words_beside(base)))
     try:
@@ -268,8 +269,11 @@ def check_site(
     accepted, refused = inspection.accepted, list(inspection.findings)
     # The policy judges settings only with a budget; counts leave whatever that will be.
     if not owner.has_budget:
-        with _noted(refused, hint):
+        unheard: list[Finding] = []
+        with _noted(unheard, hint):
             policy.check_counts(site, owner.config)
+        # A lab that is alone needs no policy; whoever has one reads here what it refuses.
+        refused += map(_before_others, unheard) if is_shipped else unheard
     if owner.has_budget:
         fix = (
             hint or "Ask the owner for other settings, or change this line of the site's own file."
@@ -315,6 +319,12 @@ def _check_total(
     if decision.word == "wait":
         detail = waiting_text(decision, file.clock, ledger)
         raise PrivacyBudgetError("E236", site=site, detail=detail)
+
+
+def _before_others(refusal: Finding) -> Finding:
+    text = "CAPE-W168 Nobody has written a policy of this site. Before a run with others: "
+    text += refusal.private.partition(" ")[2]
+    return replace(refusal, code="CAPE-W168", severity="W", private=text, public="")
 
 
 def _said(

@@ -166,9 +166,9 @@ def verify_event(event: Event, clip: float, *, site: str = "(self)") -> None:
     """Check, as a site, a release that another party planned; `clip` is this site's C.
 
     Exact: C_int <= gamma C, Delta_int as by `integer_sensitivity`, noise std between 2^10 and 2^28
-    units, room for rounding and for squares in int64.  `check_plan` checks the budget, the caller
-    whether noise may be absent.  ConfigError if `clip` is not positive and finite;
-    PrivacyBudgetError, which names `site`, if a check fails.
+    units, no coarser grid than a site would plan, room for rounding and for squares in int64.
+    `check_plan` checks the budget, the caller whether noise may be absent.  ConfigError if `clip`
+    is not positive and finite; PrivacyBudgetError, which names `site`, if a check fails.
     """
     if problem := _misfit(event, _positive("clip", clip)):
         raise PrivacyBudgetError("E231", site=site, problem=f"{event.name}: {problem}")
@@ -209,6 +209,8 @@ def _misfit(event: Event, clip: Fraction) -> str:
         return "the integer sensitivity is not that of its clip"
     if event.private and not MIN_VARIANCE <= event.variance <= MAX_VARIANCE:
         return "the noise is not between 2^10 and 2^28 units"
+    if event.private and _is_coarse(event, clip):
+        return "the grid is coarser than a site would plan it"
     if event.seed_variance > MAX_VARIANCE:
         return "the seeds of the zero-sum noise are above 2^28 units"
     if event.clip_int**2 < _CLIP_PER_ROUNDING**2 * event.size:
@@ -216,6 +218,17 @@ def _misfit(event: Event, clip: Fraction) -> str:
     if event.size * event.clip_int**2 >= 2**63:
         return "squares of the integers do not fit 63 bits"
     return ""
+
+
+def _is_coarse(event: Event, clip: Fraction) -> bool:
+    """Tell whether `plan_event` would choose a finer grid, whose noise adds less slack.
+
+    Its noise has at least half of `_NOISE_UNITS` units, but for the rounding of the clip, unless
+    the next grid has no room for squares.
+    """
+    least = (_NOISE_UNITS * event.clip_int) ** 2
+    has_room = event.size * _clip_int(clip, event.log2_gamma + 1) ** 2 < 2**63
+    return has_room and 4 * event.variance * (event.clip_int + 1) ** 2 < least
 
 
 def _clip_int(clip: Fraction, log2_gamma: int) -> int:

@@ -288,7 +288,8 @@ def of_public_values() -> Iterator[None]:
     except (CapeError, OSError, MemoryError):
         raise
     except Exception as err:
-        problem = f"nothing follows from what was told ({type(err).__name__})"
+        # Not the class: in `report` it may follow from this site's data.
+        problem = "nothing follows from what was told"
         raise MessageError("E202", problem=problem, detail=traceback.format_exc()) from err
 
 

@@ -28,7 +28,7 @@ from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.algorithms.spatial import kurtosis
 from cape.computations import load
-from cape.counting import CountedPeople, counted_together
+from cape.counting import CountedPeople, counted_together, number_of
 from cape.data.folders import names_below, space_for
 from cape.data.issues import Findings
 from cape.data.matrices import column_of_time
@@ -41,7 +41,7 @@ from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
 from cape.planning.comparison_budget import PlannedComparison
 from cape.planning.consortium_folder import has_settings, proposed
-from cape.planning.judge import judge_config
+from cape.planning.judge import at_hand, judge_config
 from cape.planning.validate import own_store
 from cape.privacy.accounting import display_epsilon
 from cape.protocol.messages import FeatureSpace
@@ -62,7 +62,7 @@ from cape.python.people import (
     with_names,
 )
 from cape.report import privacy_json, write_results
-from cape.settings.config import ALONE, Config, settings_of_few
+from cape.settings.config import ALONE, Config
 from cape.settings.question import MAX_OUTCOMES
 from cape.settings.wings import LABORATORY, require
 from cape.settings.words import parse_columns
@@ -143,7 +143,7 @@ class Result:
         if self.private:
             privacy = f"epsilon {display_epsilon(self.epsilon)}, delta {self.delta:g}"
         content = "tables" if self.maps is None else f"{self.maps.shape[1]} maps"
-        people = f"{self.counted.counted} of {self.counted.listed} people"
+        people = f"{self.counted.counted} of {number_of(self.counted.listed, 'person')}"
         parts = (self.outcome.computation, content, people, self.outcome.ended, privacy)
         return f"<Result {', '.join(parts)}>"
 
@@ -406,11 +406,10 @@ class Consortium:
         given = privacy_given(epsilon, private, settings)
         values: dict[str, object] = {
             **({} if self.space is None else {"feature_space": self.space.kind}),
-            **settings_of_few(len(self._sites)),
             "n_sites": len(self._sites),
             "delta": delta,
             **self._shape(),
-            **(settings or {}),
+            **at_hand(settings or {}, len(self._sites)),
             **given,
         }
         asked = computation

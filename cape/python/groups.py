@@ -15,6 +15,7 @@ from cape.algorithms.estimators import Array
 from cape.data.tables import PERSON, SESSION, column_names
 from cape.errors import CapeError, ConfigError, SubjectsWarning
 from cape.frozen import dataclass
+from cape.planning.judge import at_hand
 from cape.privacy.accounting import display_epsilon
 from cape.python.api import simulate_folder
 from cape.python.notebook import comparison_html
@@ -22,7 +23,6 @@ from cape.python.people import pandas_for, privacy_given
 from cape.report import files
 from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, asked_in
 from cape.report.results import ComparisonFolder, read_folder, sentence
-from cape.settings.config import settings_of_few
 from cape.settings.documents import toml_text
 from cape.settings.option import did_you_mean, out_of_range
 from cape.settings.own_words import POLICY_FILE
@@ -260,7 +260,7 @@ def compare_groups(
         base = Path(scratch)
         data: Any = sites
         if tables is not None:
-            run_settings = {**settings_of_few(len(tables)), "n_sites": len(tables), **run_settings}
+            run_settings = {"n_sites": len(tables), **at_hand(run_settings, len(tables))}
             stated = {**run_settings, **given}
             if stated.get("private", True) is not False and "epsilon" not in stated:
                 raise ConfigError("E013", setting="epsilon", do="pass epsilon=, or private=False.")

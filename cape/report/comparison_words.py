@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cape.algorithms.effects import Effect, regions_of
-from cape.counting import how_many
+from cape.counting import number_of
 from cape.report.comparison import ESTIMATED, GroupComparison
 from cape.settings.question import Question, Term, term_text
 
@@ -81,8 +81,11 @@ def who_of(result: GroupComparison) -> str:
     """Return whom the answer is of: sites, people with a value, what was adjusted for."""
     question, sites, entered = result.asked, result.sites, result.entered
     whom = f" ({question.among[0]} {' or '.join(question.among[1])})" if question.among else ""
-    n = how_many(len(sites), "site")
-    n = n if entered == sites else f"{len(entered)} of {n}"
+    n = (
+        number_of(len(sites), "site")
+        if entered == sites
+        else f"{len(entered)} of {number_of(len(sites), 'site')}"
+    )
     parts = [n, f"{sum(site.asked for site in entered):,} people asked{whom}"]
     shares = [row.observed for row in result.effects if row.observed is not None]
     if shares:

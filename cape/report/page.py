@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from cape.counting import how_many
+from cape.counting import number_of
 from cape.privacy.accounting import display_epsilon
 from cape.report import files, plots
 
@@ -129,8 +129,8 @@ def _environment(*, markup: bool) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["how_many"] = how_many
     environment.filters["num"] = number_text
+    environment.filters["number_of"] = number_of
     environment.filters["epsilon"] = display_epsilon
     environment.filters["setting"] = setting_text
     environment.filters["filled_columns"] = filled_columns

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from cape.counting import number_of
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.cost import (
@@ -299,7 +300,7 @@ def _slack(outcome: Outcome) -> Slack:
 
 def _views(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[ViewerGuarantee]:
     roster = outcome.roster
-    colluders = "1 site" if roster.colluders == 1 else f"{roster.colluders} sites"
+    colluders = number_of(roster.colluders, "site")
     masked = outcome.settings.get("aggregation") == "secagg"
     # With local noise alone single sums are seen; with secagg they are masked too.
     alone = outcome.noise_is_local and not masked

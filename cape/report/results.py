@@ -10,7 +10,7 @@ import numpy as np
 
 from cape.algorithms.bagging import ORDERS
 from cape.algorithms.estimators import Array
-from cape.counting import CountedPeople
+from cape.counting import CountedPeople, number_of
 from cape.delimited import split_lines
 from cape.forecast.rule import ComponentKind
 from cape.frozen import dataclass
@@ -327,7 +327,7 @@ def sentence(results: Results) -> str:
     """Return the result in a sentence; without networks, also the reason and the next step."""
     if isinstance(results, TableResults):
         n = len(results.tables)
-        return "1 table was released." if n == 1 else f"{n} tables were released."
+        return f"{number_of(n, 'table')} {'was' if n == 1 else 'were'} released."
     if isinstance(results, ComparisonResults):
         if not results.comparison.effects:
             return f"There is no answer: {results.reason}"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.counting import number_of
 from cape.report import brain, files, page, plots
 from cape.report.comparison import asked_in
 from cape.report.derivatives import MAPS, folder_of
@@ -153,7 +154,7 @@ def _connectivity(folder: PrivateFolder, drawn: bool) -> Values | None:
     labels = [row["subject"] for row in rows[:DRAWN]]
     mean = several = None
     if drawn:
-        title = f"Mean connectivity of {len(rows)} subjects"
+        title = f"Mean connectivity of {number_of(len(rows), 'subject')}"
         turned = np.ix_(order, order)
         mean = plots.draw_connectivity(names, _correlations(z.mean(axis=0), n)[turned], title)
         several = plots.draw_connectivities(

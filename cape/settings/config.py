@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
+from cape.counting import number_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.settings.option import Value, coerce, did_you_mean, option, out_of_range
@@ -59,16 +60,17 @@ class Recipe:
     room: float = math.inf  # largest R per feature, where R follows from the run
 
 
+# Settings that no check of people's data reads: with another budget or other sites the same pass.
+UNCHECKED: Final = frozenset((
+    "epsilon", "delta", "assumed_colluders", "aggregation", "min_survivors", "noise", "key_trust",
+    "n_sites", "site_names", "min_sites", "accept_low_quality",
+))  # fmt: skip
+
 # -- the settings of every computation -----------------------------------------------------------
 
 
 # Settings of a run of one site, which has no partner to share noise or masks with.
 ONE_SITE: Final[Mapping[str, object]] = {"min_sites": 1, "noise": "local"}
-
-
-def settings_of_few(n_sites: int) -> Mapping[str, object]:
-    """Return the settings that a run of one or two sites on one computer needs; {} for more."""
-    return ONE_SITE if n_sites == 1 else {"min_sites": 2} if n_sites == 2 else {}
 
 
 ALONE: Final = (
@@ -252,7 +254,7 @@ class Config:
         return self.wrong_number(len(sites))
 
     def wrong_number(self, n_sites: int) -> str:
-        joined = f"{n_sites} site{'s' * (n_sites != 1)} joined"
+        joined = f"{number_of(n_sites, 'site')} joined"
         if self.expected_sites not in (0, n_sites):
             return f"{joined}, but n_sites is {self.expected_sites}"
         if n_sites < self.min_sites:
@@ -337,6 +339,12 @@ class Config:
         """Return the SHA-256 of settings and package version, as 64 hex digits."""
         # The same settings may mean another computation in another version.
         text = json.dumps([type(self).__name__, VERSION, self.settings()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def checks_digest(self, computation: str) -> str:
+        """Return the SHA-256 of the computation and all settings but `UNCHECKED`."""
+        asked = {name: got for name, got in self.settings().items() if name not in UNCHECKED}
+        text = json.dumps([computation, VERSION, asked], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -49,7 +49,7 @@ def _all_runs(policy: SitePolicy, site: str, source: Source) -> LifetimeLedger |
     file = ledger_file_of(policy, Path(), site)
     if file is None or not isinstance(source, FileSource):
         return None
-    return LifetimeLedger(file=file, dataset_id=policy.dataset_id, data=source)
+    return LifetimeLedger(file=file, dataset_id=policy.dataset_id, data=source, place=site)
 
 
 def _own_policy(policy: SitePolicy, folder: Path, site: str) -> SitePolicy:

@@ -34,13 +34,13 @@ from cape.errors import (
     NoiseWarning,
 )
 from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
-from cape.planning.judge import Judged, judge, judge_config, why_refused
+from cape.planning.judge import Judged, at_hand, judge, judge_config, why_refused
 from cape.planning.public_maps import of_maps
 from cape.report import add_score, draw_site
 from cape.report.files import read_record
 from cape.report.network_maps import Brought
 from cape.report.private_folder import SiteFacts
-from cape.settings.config import ALONE, RESERVED, Config, settings_of_few
+from cape.settings.config import ALONE, RESERVED, Config
 from cape.settings.own_words import POLICY_FILE
 from cape.simulation.going_on import goes_on, note_begin, read_state, write_state
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup, was_stopped
@@ -319,12 +319,13 @@ def _chosen(
         chosen |= of_maps(maps, chosen)
     if settings_beside(directory) is None:
         _check_enough(chosen)
+    if len(sites) == 1 and "min_sites" not in chosen:
+        warnings.warn(ALONE, CapeWarning, stacklevel=3)
+    chosen = at_hand(chosen, len(sites))
     # In a real run the owner counts and names the sites.
     if str(chosen.setdefault("n_sites", len(sites))) == str(len(sites)):
         chosen.setdefault("site_names", ",".join(sites))
-    if len(sites) == 1 and "min_sites" not in chosen:
-        warnings.warn(ALONE, CapeWarning, stacklevel=3)
-    return {**settings_of_few(len(sites)), **chosen}
+    return chosen
 
 
 def _settings_of(directory: Path) -> dict[str, object]:

@@ -1,20 +1,22 @@
 """Records of unanswered accesses to a site's data, and of the question of each round.
 
 Both outlive a run and lie beside the ledger of all runs: ``<ledger_file>.unanswered`` holds a
-record (JSON) for each exchange that read data and has not answered, ``<ledger_file>.rounds`` a file
-for each run.  A process locks that file while it works for the run; its modification time is that
-of the last request.
+record (JSON) for each exchange that read data and has not answered, and for each question whose
+`join` was answered and which no run has paid for; ``<ledger_file>.rounds`` a file for each run.  A
+process locks that file while it works for the run; its modification time is that of the last
+request.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +24,7 @@ from cape.errors import CapeError, ConfigError, ReplayError
 from cape.frozen import dataclass
 from cape.privacy.holds import Clock
 from cape.protocol import wire
-from cape.site.files import appending, folder_lock, is_locked, why_and_where
+from cape.site.files import appending, folder_lock, is_locked, side_path, why_and_where
 
 MAX_RECORD = 2**16
 
@@ -37,9 +39,11 @@ class Access:
     folder: str = ""  # of the run; locked while the exchange is computed
     exchange: str = ""  # phase and round
     date: str = ""
-    # open: not answered; spent: refused by the total; wait: refused while others hold the room
-    kind: Literal["open", "spent", "wait"] = "open"
+    # open: not answered; spent: refused by the total; wait: refused while others hold the room;
+    # asked: `join` was answered, and no run with these checks was charged since
+    kind: Literal["open", "spent", "wait", "asked"] = "open"
     waits_for: tuple[str, ...] = ()
+    checks: str = ""  # `Config.checks_digest`: the same checks of the same data answer the same
 
     def counts(self, held: Collection[str]) -> bool:
         """Tell whether it counts for `max_refusals`; `held`: runs that hold a plan now."""
@@ -54,6 +58,8 @@ class Access:
         """The state in words."""
         if self.kind == "open":
             return "under way" if self.is_under_way else "stopped"
+        if self.kind == "asked":
+            return "answered, never charged"
         return "refused by the total" if self.kind == "spent" else "refused while others held it"
 
 
@@ -62,7 +68,7 @@ class AccessRecords:
     """The access records of one owner's runs on a data set of a site."""
 
     ledger: Path  # the records lie beside this file
-    site: str
+    site: str  # for error texts: an aggregator may choose it, so it is part of no key
     owner: str
     dataset_id: str  # the policy's name, as the data are not read yet
     held: Callable[[], Collection[str]]  # returns the runs that hold a plan
@@ -94,16 +100,40 @@ class AccessRecords:
         )
         # Under a lock, so that concurrent runs see each other's records.
         with folder_lock(folder, f"the ledger of site {self.site}"):
-            if 0 < most <= len(self.counted(but=access_id)):
+            if 0 < most <= len(self.counted(but=access_id, asks=access.checks)):
                 return False
-            # Not synced in every round: only a power cut can lose the file.
-            handle = os.open(self._path(access_id), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(handle, "w", encoding="ascii") as file:
-                json.dump(wire.encode(access, Access), file)
+            self._write(access_id, access)
         return True
+
+    def _write(self, access_id: str, access: Access) -> None:
+        # Not synced in every round: only a power cut can lose the file.
+        handle = os.open(self._path(access_id), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            json.dump(wire.encode(access, Access), file)
 
     def has(self, access_id: str) -> bool:
         return self._path(access_id).exists()
+
+    def asked(self, access_id: str) -> None:
+        """Note that `join` is about to be answered: it says whether most of the people fail.
+
+        Until a run with these checks is charged, the question counts once.  A process killed in
+        between leaves both records, and whoever counts meanwhile waits.
+        """
+        path = self._path(access_id)
+        # Without a record people forgave it meanwhile.
+        with (
+            suppress(FileNotFoundError),
+            folder_lock(path.parent, f"the ledger of site {self.site}"),
+        ):
+            access = read_access(path)
+            if access.checks:
+                self._write(f"asked-{access.checks}", dataclasses.replace(access, kind="asked"))
+                path.unlink()
+
+    def paid(self, checks: str) -> None:
+        """Count a question no longer: a run with these checks is charged."""
+        self._path(f"asked-{checks}").unlink(missing_ok=True)
 
     def clear(self, access_id: str, *, question: str = "", exchange: str = "") -> None:
         """Remove the record of an answered exchange, and those of the same one in other folders.
@@ -116,30 +146,45 @@ class AccessRecords:
             if name == self._path(access_id).name or again:
                 (side_path(self.ledger, "unanswered") / name).unlink(missing_ok=True)
 
-    def counted(self, *, but: str = "", of_total: bool = False) -> list[Access]:
+    def counted(self, *, but: str = "", asks: str = "", of_total: bool = False) -> list[Access]:
         """Return the accesses that count for `max_refusals`, except `but`.
 
+        `asks`: checks that are about to be asked; asked before, they count for nothing.
         `of_total`: only those that the total refused.
         """
         excepted = self._path(but).name
         accesses = [
             access
             for name, access in self._all().items()
-            if name != excepted and not (of_total and access.kind == "open")
+            if name != excepted
+            and not (of_total and access.kind in ("open", "asked"))
+            and not (access.kind == "asked" and access.checks == asks)
         ]
         held = self.held() if any(access.kind == "wait" for access in accesses) else ()
-        return [access for access in accesses if access.counts(held)]
+        return that_count(accesses, held)
 
     def _all(self) -> dict[str, Access]:
-        prefix = self._path("").name
-        accesses = read_accesses(self.ledger).items()
-        return {name: access for name, access in accesses if name.startswith(prefix)}
+        """Return this owner's records; a damaged one is known by the beginning of its name."""
+        whose = (self.owner, self.dataset_id)
+        damaged = (self._whose(), self._whose(self.site))
+        return {
+            name: access
+            for name, access in read_accesses(self.ledger).items()
+            if (
+                (access.owner, access.dataset) == whose
+                if access.date
+                else name.partition("-")[0] in damaged
+            )
+        }
+
+    def _whose(self, *site: str) -> str:
+        # A digest, because an engine's name of an owner may not fit into a file name.  Records of
+        # earlier versions have the name of the site in it.
+        parts = wire.dumps([*site, self.owner, self.dataset_id])
+        return hashlib.sha256(parts).hexdigest()[:32]
 
     def _path(self, access_id: str) -> Path:
-        # A digest, because an engine's name of an owner may not fit into a file name.
-        parts = wire.dumps([self.site, self.owner, self.dataset_id])
-        whose = hashlib.sha256(parts).hexdigest()[:32]
-        return side_path(self.ledger, "unanswered") / f"{whose}-{access_id}"
+        return side_path(self.ledger, "unanswered") / f"{self._whose()}-{access_id}"
 
     @contextmanager
     def lock_run(self, nonce: str) -> Iterator[Callable[[int, bytes], None]]:
@@ -162,10 +207,6 @@ class AccessRecords:
                     append(line)
 
             yield record_question
-
-
-def side_path(ledger: Path, what: str) -> Path:
-    return ledger.with_name(f"{ledger.name}.{what}")
 
 
 def round_file(ledger: Path, nonce: str) -> Path:
@@ -198,15 +239,29 @@ def read_accesses(ledger: Path) -> dict[str, Access]:
     for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
         if name.startswith("."):
             continue  # the lock file of file systems that cannot lock folders
-        try:
-            text = (folder / name).read_bytes()
-            access = wire.decode_document(wire.loads(text, MAX_RECORD), Access)
-        except FileNotFoundError:
-            continue  # answered meanwhile
-        except (OSError, CapeError):
-            access = Access(kind="spent" if name.endswith("-total") else "open")
-        accesses[name] = access
+        with suppress(FileNotFoundError):  # answered meanwhile
+            accesses[name] = read_access(folder / name)
     return accesses
+
+
+def read_access(path: Path) -> Access:
+    """Read one record; an empty one if it is damaged."""
+    try:
+        return wire.decode_document(wire.loads(path.read_bytes(), MAX_RECORD), Access)
+    except FileNotFoundError:
+        raise
+    except (OSError, CapeError):
+        return Access(kind="spent" if path.name.endswith("-total") else "open")
+
+
+def that_count(accesses: Iterable[Access], held: Collection[str]) -> list[Access]:
+    """Return the records of one owner that count for `max_refusals`; `held`: as in `counts`.
+
+    Those of a question that also counts as an exchange without an answer count once.
+    """
+    counting = [access for access in accesses if access.counts(held)]
+    told = {access.checks for access in counting if access.kind != "asked"}
+    return [one for one in counting if one.kind != "asked" or one.checks not in told]
 
 
 def make_place(file: Path, site: str) -> None:

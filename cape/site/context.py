@@ -128,7 +128,14 @@ class SiteContext(_Party):
     def _facts(self) -> dict[str, str]:
         output = self.store.output
         folder = "" if output is None else str(output.resolve())
-        return {"question": self._question, "folder": folder, "exchange": self._exchange}
+        facts = {"question": self._question, "folder": folder, "exchange": self._exchange}
+        return {**facts, "checks": self._checks} if self._exchange == "join" else facts
+
+    @cached_property
+    def _checks(self) -> str:
+        """What `join` asks about people's data; empty if its answer never depends on them."""
+        stops = self.policy.stop_if_most_fail or self.policy.stop_for_data
+        return self.config.checks_digest(self._computation) if stops else ""
 
     @property
     def _exchange(self) -> str:
@@ -139,12 +146,23 @@ class SiteContext(_Party):
         """Remove the access record: the exchange was answered."""
         if self._all_runs is not None and self._access_id:
             same = {"question": self._question, "exchange": self._exchange}
+            self._told(self._all_runs)
             self._all_runs.access.clear(self._access_id, **(same if self._has_looked else {}))
 
-    def clear_if_first(self) -> None:
-        """Remove the record if this exchange made it: its error cannot depend on data."""
+    def clear_if_first(self, *, has_read: bool) -> None:
+        """Remove the record if this exchange made it: its error cannot depend on data.
+
+        `has_read`: that it came so far says that most of the people pass.
+        """
         if self._is_first and self._all_runs is not None:
+            if has_read:
+                self._told(self._all_runs)
             self._all_runs.access.clear(self._access_id)
+
+    def _told(self, all_runs: LifetimeLedger) -> None:
+        """Count the question of `join`: whatever is said now, no fault of the site ended it."""
+        if self._exchange == "join":
+            all_runs.access.asked(self._access_id)
 
     def lock_run(self) -> AbstractContextManager[Callable[[int, bytes], None]]:
         """Lock the run; yields a function that refuses a second, different question for a round.
@@ -224,6 +242,7 @@ class SiteContext(_Party):
             earlier = self.ledger.entries()
             decision = self._all_runs.charge(self.card.nonce, line, self.config, earlier)
             self._check_room(self._all_runs, decision)
+            self._all_runs.access.paid(self._checks)
         self.store.charge(line)
         # Last: if writing failed, the charge does not count and no noise is drawn for it.
         self.ledger = ledger
@@ -243,7 +262,7 @@ class SiteContext(_Party):
             self.policy.check_size(self.id, card.n_subjects)
         except CapeError:
             # The error depends on the listed names only, not on data.
-            self.clear_if_first()
+            self.clear_if_first(has_read=True)
             raise
         if card.counts and not self.config.counted:
             column = "a column that no setting names"
@@ -317,6 +336,7 @@ class SiteContext(_Party):
                 f"{self._access_id}{OVER_TOTAL}", self._facts(), kind=kind, waits_for=waits_for
             )
         if self._access_id:
+            self._told(all_runs)
             all_runs.access.clear(self._access_id)
         if decision.word in REFUSALS:
             self.refusal = REFUSALS[decision.word]

@@ -61,7 +61,7 @@ LOCK_FILE = ".cape.lock"
 
 def why(err: OSError) -> str:
     """Return what an error of the operating system means, without a path."""
-    return WHY.get(err.errno or 0, err.strerror or str(err))
+    return WHY.get(err.errno or 0, err.strerror or type(err).__name__)
 
 
 def where(err: OSError) -> str:
@@ -73,6 +73,11 @@ def where(err: OSError) -> str:
 def why_and_where(err: OSError) -> str:
     """As `why`, with the path: for people of this computer."""
     return f"{why(err)} ({where(err)})" if where(err) else why(err)
+
+
+def side_path(path: Path, what: str) -> Path:
+    """Return the path of a file or folder beside another one, such as ``ledger.jsonl.key``."""
+    return path.with_name(f"{path.name}.{what}")
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from cape.array_file import read_note
+from cape.counting import number_of
 from cape.data.data_store import DataStore
 from cape.data.names import bare, likeness
 from cape.errors import StateLostError
@@ -35,9 +36,9 @@ from cape.report import files, rebuild
 from cape.report.derivatives import DESCRIPTION, is_dataset
 from cape.report.private_folder import PEOPLE_TABLE, PRIVATE, SITE_JSON, SUBJECT_TABLE, keep_private
 from cape.site.files import folder_lock, is_locked, write_atomically
-from cape.site.ledger_file import LEDGER_NAME, ListedPerson, key_of, read_ledger
+from cape.site.ledger_file import LEDGER_NAME, ListedPerson, key_of, names_the_site, read_ledger
 from cape.site.ledger_texts import SHOWN_DIGITS, command
-from cape.site.places import BEGUN, IN_PLACE, SETUP_FILE, STATE, WORK
+from cape.site.places import BEGUN, HOME, IN_PLACE, SETUP_FILE, STATE, WORK
 from cape.site.policy import NO_LEDGER
 from cape.site.store import FileStore, JoinRecord
 
@@ -46,7 +47,6 @@ _NOTES: Final = ("site-error.txt", "site-notice.txt")
 _ARRAYS: Final = "cape-*.arrays*"
 _JOURNAL: Final = ".cape"
 _OF_RUN: Final = "cape-site.json"
-_HOME: Final = ".cape-site"
 # What a simulation's working folder is known by, also one that is half deleted
 _IN_WORK: Final = (f"{BEGUN}*", f"{STATE}*", "replaced", "*/output", "*/cache", "*/*.toml")
 BUSY: Final = "a run computes here now; type this again later"
@@ -129,7 +129,7 @@ def traces_of(
     # A number alone is in dates as well.
     typed = {person.strip()} if re.search(r"[^\W\d_]", person) else set()
     named = _names({*own, *typed, f"sub-{label}"})
-    homes = [at for at in below if at.name == _HOME]
+    homes = [at for at in below if at.name == HOME]
     journals = [_journal(at) for at in below if at.name == _JOURNAL]
     known = (*ledgers, *(at / LEDGER_NAME for at in homes), *_named_by(journals))
     paths = sorted({path.resolve() for path in known if path.is_file()})
@@ -235,7 +235,8 @@ def _of_private(folder: Path, label: str) -> Iterator[Removal]:
     files_of = sum(1 for at in own for path in at.rglob("*") if path.is_file())
     what = "index.html is made again"
     if tables or own:
-        what = f"{files_of} files of time courses and maps, rows of {len(tables)} tables; {what}"
+        what = f"rows of {number_of(len(tables), 'table')}; {what}"
+        what = f"{number_of(files_of, 'file')} of time courses and maps, {what}"
 
     def remove() -> None:
         # The page first: it shows people, and its absence tells that the rest is not done.
@@ -312,7 +313,7 @@ def _of_notes(folder: Path, named: re.Pattern[str]) -> Iterator[Removal]:
 
 
 def _rewriting(path: Path, text: bytes, n: int) -> Removal:
-    what = f"{n} line{'s' * (n != 1)} that name{'s' * (n == 1)} the person"
+    what = f"{number_of(n, 'line')} that name{'s' * (n == 1)} the person"
     return Removal(path=path, what=what, remove=functools.partial(write_atomically, path, text))
 
 
@@ -320,9 +321,8 @@ def _of_store(folder: Path, label: str) -> Iterator[Removal]:
     store = DataStore.open(folder) if folder.is_dir() else None
     if store is not None and (entries := store.size(label)[0]):
         # Of a label, in all studies: copies, which may lie under other folders than today's files
-        what = f"{entries} {'entry' if entries == 1 else 'entries'} of the data store: copies of "
-        what += f"everybody called {label}, or of "
-        what += "unknown people, in all studies; they are read again when needed"
+        what = f"{number_of(entries, 'entry')} of the data store: copies of everybody called "
+        what += f"{label}, or of unknown people, in all studies; they are read again when needed"
         yield Removal(path=folder, what=what, remove=functools.partial(_clear_store, store, label))
 
 
@@ -355,7 +355,7 @@ def _journal(at: Path) -> _Journal:
 def _named_by(journals: Sequence[_Journal]) -> Iterator[Path]:
     """Yield where the ledgers of these runs may be."""
     for journal in journals:
-        yield from (at / _HOME / LEDGER_NAME for at in journal.path.parents[1:_LOCKABLE])
+        yield from (at / HOME / LEDGER_NAME for at in journal.path.parents[1:_LOCKABLE])
         if journal.record is not None and journal.record.policy_at_join.ledger_file:
             named = Path(journal.record.policy_at_join.ledger_file)
             yield from (named,) * named.is_absolute()
@@ -443,13 +443,13 @@ def _digests(
     key: bytes, names: Collection[str], sites: Collection[str], datasets: Collection[str]
 ) -> frozenset[str]:
     spellings = tuple(text for name in names for text in (bare(name), likeness(bare(name))))
+    # Without the name of the site, and with it in runs of earlier versions
+    contexts = [(*site, dataset) for site in ((), *((s,) for s in sites)) for dataset in datasets]
     return frozenset(
         digest
-        for site in sites
-        for dataset in datasets
         for name in names
         for digest in ListedPerson(label=name, files=(), spellings=spellings)
-        .digests(key, site, dataset)
+        .digests(key, *contexts)
         .split()
     )
 
@@ -461,7 +461,8 @@ def _charged(
     # A run writes the policy's name of its data set; without one, names are under the empty name.
     datasets = {"", dataset_id, *(run.dataset for run in spending.runs)}
     digests = _digests(key, names, sites, datasets) if key else frozenset()
-    lacks = "" if sites else "the folder of a finished run of this site"
+    told = sites or not names_the_site(spending, key)
+    lacks = "" if told else "the folder of a finished run of this site"
     listed = [
         run
         for run in spending.runs

@@ -7,9 +7,11 @@ once, so a resumed round costs nothing; a stopped run stays counted.  Concurrent
 other's charges.
 
 ``<ledger_file>.key``, mode 0600, is the key of an HMAC of subject names: it recognises a person
-with other files, and the ledger alone reveals no name.  ``<ledger_file>.head`` holds the number of
-lines and the SHA-256 of the last.  A crash may leave the ledger one line ahead of its head, never
-behind, so removed lines are noticed.
+with other files, and the ledger alone reveals no name.  The name of the site, which an aggregator
+may choose, is not in it: sites that share a ledger share their people.  ``<ledger_file>.head``
+holds the number of lines and the SHA-256 of the last.  A crash may leave the ledger one line ahead
+of its head, never behind, so removed lines are noticed; so is a lost head, as it is older than the
+key.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import hmac
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -32,7 +35,7 @@ from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, Spent
 from cape.protocol import wire
 from cape.settings.config import Config
 from cape.site.access import AccessRecords, clock_of, make_place, record_request
-from cape.site.files import appending, write_atomically
+from cape.site.files import appending, side_path, write_atomically
 from cape.site.ledger_lines import (
     charge_line,
     check_head,
@@ -89,12 +92,15 @@ class ListedPerson:
     # Other spellings of the name: 01 in a table is sub-01 among images
     spellings: tuple[str, ...] = ()
 
-    def digests(self, key: bytes, *context: str) -> str:
-        """Return the digests that identify this person: of files, and of names under the key."""
+    def digests(self, key: bytes, *contexts: tuple[str, ...]) -> str:
+        """Return the digests that identify this person: of files, and of names under the key.
+
+        Each context makes another digest of a name.
+        """
         digests = {
             hashlib.sha256(text.encode()).hexdigest()[:DIGITS] for text in self.files if text
         }
-        for name in filter(None, {self.label, *self.spellings}):
+        for name, context in product(filter(None, {self.label, *self.spellings}), contexts):
             parts = [part.encode("utf-8", "surrogatepass") for part in (*context, name)]
             text = b"cape/1/person" + b"".join(len(p).to_bytes(8, "little") + p for p in parts)
             digests.add(hmac.new(key, text, hashlib.sha256).hexdigest()[:DIGITS])
@@ -106,7 +112,7 @@ class LifetimeLedgerFile:
     """The file, as one run at one site sees it."""
 
     path: Path  # the file; made when the first run is opened
-    site: str  # for error texts
+    site: str  # for error texts, and for people of earlier versions
     limits: Limits = NO_LIMITS  # over all runs on the same people
 
     # Each method reads all lines, decides, and writes at most one line, under one lock.
@@ -203,19 +209,21 @@ class LifetimeLedgerFile:
         new, or if the ledger is gone and the key is not.
         """
         make_place(self.path, self.site)
-        path = self.path.with_name(f"{self.path.name}.key")
+        path = side_path(self.path, "key")
         if path.exists():  # a key without its ledger: the ledger was lost
             self._check_there()
-        with self._held() as (spending, _, _):
+        with self._held() as (spending, lines, _):
             used = {run.key for run in spending.runs}
             if not path.exists() and not used:
+                # The head first: a key without one means that lines were lost.
+                write_head(self.path, len(lines), lines[-1] if lines else b"")
                 write_atomically(path, os.urandom(32).hex().encode())
             try:
                 key = bytes.fromhex(path.read_text(encoding="ascii"))
             except (OSError, ValueError):
                 raise self._unusable("its key is gone or damaged") from None
-        fingerprint = hashlib.sha256(b"cape/1/ledger-key" + key).hexdigest()[:DIGITS]
-        if len(key) < 32 or used - {fingerprint}:
+        fingerprint = _fingerprint(key)
+        if len(key) < 32 or used - {fingerprint, _fingerprint(key, version=1)}:
             raise self._unusable("its key is another one")
         return key, fingerprint
 
@@ -274,6 +282,16 @@ class LifetimeLedgerFile:
         return StateLostError("E262", site=self.site, detail=f"{self.path}: {problem}")
 
 
+def _fingerprint(key: bytes, *, version: int = 2) -> str:
+    """Identify a key; in version 1 the digests of names contain the name of the site, too."""
+    return hashlib.sha256(b"cape/%d/ledger-key" % version + key).hexdigest()[:DIGITS]
+
+
+def names_the_site(spending: Spending, key: bytes) -> bool:
+    """Tell whether people of a ledger have digests of version 1."""
+    return _fingerprint(key, version=1) in {run.key for run in spending.runs}
+
+
 def _planned(run: RunSpending, plan: Cost) -> Cost:
     """Return the cost that a run reserves: its plan, rounded up; infinite without a promise."""
     return sum_up((plan,)) if run.promised else INFINITE
@@ -302,6 +320,7 @@ class LifetimeLedger:
     dataset_id: str  # the policy's name of the data set; empty = the fingerprint of its data
     data: DataOfRun  # used in `join` only, so that no later round reads a file
     owner: str = ""  # the engine's name of the owner
+    place: str = ""  # tells people of simulated sites apart, which share a ledger and names
 
     @property
     def access(self) -> AccessRecords:
@@ -314,14 +333,18 @@ class LifetimeLedger:
         )
 
     def begin(self, nonce: str, computation: str, config: Config, *, promised: bool) -> Decision:
-        run = self._run(nonce, computation, config, *self.file.key(), promised=promised)
+        key, fingerprint = self.file.key()
+        spending = self.file.spending()
+        run = self._run(
+            nonce, computation, config, key, fingerprint, spending=spending, promised=promised
+        )
         return self.file.join(run, budget_cost(config))
 
     def foresee(self, computation: str, config: Config, *, promised: bool) -> Decision:
         """Return what `begin` would decide now; nothing is written."""
         path = self.file.path
         key, spending = key_of(path), read_ledger(path) if path.is_file() else Spending()
-        run = self._run("", computation, config, key, "", promised=promised)
+        run = self._run("", computation, config, key, "", spending=spending, promised=promised)
         plan = _planned(run, budget_cost(config))
         return holds.join_with(spending, run, plan, self.file.limits, self.file.clock)
 
@@ -333,14 +356,17 @@ class LifetimeLedger:
         key: bytes,
         fingerprint: str,
         *,
+        spending: Spending,
         promised: bool,
     ) -> RunSpending:
-        context = (self.file.site, self.dataset_id)
+        contexts = [(self.place, self.dataset_id) if self.place else (self.dataset_id,)]
+        if names_the_site(spending, key):  # then people have both digests, and stay the same
+            contexts.append((self.file.site, self.dataset_id))
         settings = hashlib.sha256(wire.dumps([computation, config.digest()]))
         return RunSpending(
             run=nonce,
             dataset=self.dataset_id or self.data.contents,
-            people=frozenset(person.digests(key, *context) for person in self.data.people),
+            people=frozenset(person.digests(key, *contexts) for person in self.data.people),
             computation=computation,
             date=today(),
             epsilon=config.epsilon,
@@ -384,7 +410,7 @@ def limits_of(policy: SitePolicy) -> Limits:
 def key_of(path: Path) -> bytes:
     """Return the key of a ledger's names; empty if it is gone or was never made."""
     try:
-        return bytes.fromhex(path.with_name(f"{path.name}.key").read_text(encoding="ascii"))
+        return bytes.fromhex(side_path(path, "key").read_text(encoding="ascii"))
     except (OSError, ValueError):
         return b""
 

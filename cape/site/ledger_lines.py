@@ -17,7 +17,7 @@ from cape.privacy.cost import Cost, Half
 from cape.privacy.holds import Ending
 from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, sum_up
 from cape.protocol import wire
-from cape.site.files import write_atomically
+from cape.site.files import side_path, write_atomically
 
 # Digest to which the first line is chained
 FIRST_LINK: Final = hashlib.sha256(b"cape/1/spending").hexdigest()
@@ -264,25 +264,28 @@ def _text(line: _Line) -> bytes:
     return json.dumps(document, sort_keys=True, allow_nan=False).encode("ascii")
 
 
-def _head(path: Path) -> Path:
-    return path.with_name(f"{path.name}.head")
-
-
 def has_head(path: Path) -> bool:
-    return _head(path).exists()
+    return side_path(path, "head").exists()
 
 
 def write_head(path: Path, n_lines: int, last: bytes) -> None:
-    write_atomically(_head(path), f"{n_lines} {hashlib.sha256(last).hexdigest()}\n".encode())
+    """Write the number of lines and the digest of the last, which is empty if there is none."""
+    write_atomically(
+        side_path(path, "head"), f"{n_lines} {hashlib.sha256(last).hexdigest()}\n".encode()
+    )
 
 
 def check_head(path: Path, lines: list[bytes]) -> None:
     """Raise StateLostError if lines are gone that a ledger had."""
     try:
-        n_text, _, digest = _head(path).read_text(encoding="ascii").strip().partition(" ")
+        head = side_path(path, "head").read_text(encoding="ascii").strip()
+        n_text, _, digest = head.partition(" ")
         n_lines = int(n_text)
     except FileNotFoundError:
-        if len(lines) > 1:  # a crash may come between the first line and its head
+        # Only a first line without a key may lack it: a crash came before its head.
+        rounds = side_path(path, "rounds")
+        earlier = side_path(path, "key").exists() or (rounds.is_dir() and any(rounds.iterdir()))
+        if len(lines) > 1 or earlier:
             raise damaged_ledger("what is known of its length is gone") from None
         return
     except ValueError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from cape.frozen import dataclass
 
@@ -30,6 +30,8 @@ WORK = ".work"
 BEGUN, STATE = "begun.json", "state.json"
 # Key of a state whose results have only to be put in place; the notices of sites are its value
 IN_PLACE = "told"
+# Folder of files that outlive a run where no home is named; hidden, so that it is not read as data
+HOME: Final = ".cape-site"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +50,8 @@ class SitePlaces:
     # Folder for data read from the site's files; `NO_STORE`: none; "" = see `store_folder`
     store: str = ""
     maps: Path | None = None  # file of public maps; None = the one in the folder of the data
+    # Whether the engine keeps the folder of the data from run to run, and puts no file into it
+    data_last: bool = False
     user_cache: Path | None = None  # cache folder of this user
 
     @classmethod

@@ -21,6 +21,7 @@ from cape.privacy.ledger import Budget
 from cape.privacy.noise import NoiseSource, SecureNoise
 from cape.secagg.keys import KEY_BYTES, RunSecret, seeded_secret
 from cape.settings.config import VERSION, Config
+from cape.settings.documents import toml_value
 from cape.settings.option import did_you_mean
 from cape.settings.own_words import OWN_WORDS, POLICY_FILE, OwnWords, folded
 from cape.site.places import SitePlaces
@@ -285,7 +286,9 @@ class SitePolicy:
         value = getattr(self, name)
         shipped = value == getattr(SitePolicy(), name)
         limit = " and ".join(map(pair_text, value)) if name in PAIR_KEYS else value
-        detail = f"{name} = {limit}"
+        # As in the file, for its people; numbers and words of others are read as they are.
+        said = limit if name in PAIR_KEYS else toml_value(value)
+        detail = f"{name} = {said}"
         detail += "" if got is None else f", {told or f'the run has {got}'}"
         if (self.share_policy_numbers or shipped) and got is not None:
             facts = {"setting": name, "allowed": limit, "got": got}

@@ -209,8 +209,8 @@ class FileSource:
         head = f"Site {self._site}: {counted.sentence}"
         if not counted.counted:
             head = (
-                f"NOBODY of site {self._site} takes part: all {counted.listed} people that it "
-                "lists fail a check and count as zeros."
+                f"NOBODY of site {self._site} takes part: all {counted.listed} people that "
+                "it lists fail a check and count as zeros."
             )
         rule = (
             "Nobody else is told. Put them right, or off the list, before a run; a line "

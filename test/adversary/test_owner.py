@@ -13,7 +13,8 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,7 +34,7 @@ from cape.errors import CapeError, DataError, PrivacyBudgetError, StoppedError
 from cape.privacy.accounting import gdp_mu
 from cape.privacy.cost import Cost
 from cape.protocol import secure_sum, wire
-from cape.settings.config import Config
+from cape.settings.config import UNCHECKED, Config
 from cape.site import files
 from cape.site.access import AccessRecords
 from cape.site.ledger_file import LifetimeLedgerFile, read_ledger
@@ -100,7 +101,7 @@ class Owner:
         asked = {key: value for key, value in {**MATRIX, **settings}.items() if value is not None}
         document = {"input": asked, "cache": {}, "state": state}
         try:
-            answer = run("local", document, SitePlaces(policy=self.policy))
+            answer = run("local", document, SitePlaces(policy=self.policy, home=self.work / "home"))
         except CapeError as err:
             return err.public
         sent = [path.name for path in Path(places["transferDirectory"]).glob("*")]
@@ -117,8 +118,8 @@ class Owner:
 
     @property
     def charges(self) -> int:
-        ledger = self.work / "all-runs.jsonl"
-        return ledger.read_text().count('"charge"') if ledger.exists() else 0
+        ledgers = (self.work / "all-runs.jsonl", self.work / "home" / "ledger.jsonl")
+        return sum(path.read_text().count('"charge"') for path in ledgers if path.exists())
 
 
 @pytest.fixture
@@ -670,6 +671,155 @@ def test_a_site_most_of_whose_people_fail_tells_one_sentence_and_not_often(
     assert asked[0].startswith("[{")
 
 
+def walk(ask: Callable[[float], str], start: float, steps: tuple[float, ...]) -> list[str]:
+    """Go on from `start` until somebody stops it, then in finer steps: the answers."""
+    told, limit = [ask(start)], start
+    for step in steps:
+        while len(told) < 60:
+            told.append(ask(limit + step))
+            if not told[-1].startswith("[{"):
+                break
+            limit += step
+    return told
+
+
+def bits(told: list[str]) -> int:
+    """How many answers say something of the data."""
+    return sum(not text.startswith("CAPE-E239") for text in told)
+
+
+MEDIAN = [61, 64, 70, 137, 150, 163, 180]  # volumes
+
+
+@pytest.mark.parametrize("owner", ["ann", ""])
+def test_a_walk_to_the_median_person_ends_after_three_answers_under_the_shipped_policy(
+    owner, tmp_path
+) -> None:
+    """12 runs that ended after `join` once read exactly 137 volumes: 0 charges, 2 refusals."""
+    people = [series(m, n) for m, n in enumerate(MEDIAN)]
+    site = write_people(tmp_path / "local1", people)
+    asks = Owner(tmp_path / "owner", site, "", owner=owner)  # no line: as it is shipped
+    told = walk(lambda n: asks.ask(min_timepoints=int(n)), 100, (20, 1))
+    assert bits(told) == SitePolicy().max_refusals == 3
+    assert told[-1].startswith("CAPE-E239 ")
+    # By other settings, another computation, or again in the same words: not one bit more.
+    for other in (
+        {"n_components": 2}, {"tr": 2.0, "tr_tolerance": 0.0}, {"drop_first_volumes": 30},
+        {**helper.settings_of("capemean"), "computation": "capemean", "min_timepoints": 137},
+    ):  # fmt: skip
+        assert asks.ask(**of_capedjica(other)).startswith("CAPE-E239 ")
+    assert asks.charges == 0
+
+
+def test_a_walk_of_a_columns_range_ends_after_three_answers_under_the_shipped_policy(
+    tmp_path,
+) -> None:
+    """31 runs that ended after `join` once put the median IQ of a site into 94.65 to 94.8."""
+    rng = np.random.default_rng(3)
+    site = tmp_path / "local1"
+    site.mkdir()
+    rows = [
+        f"sub-{m:02d}\t{('control', 'SZ')[m % 2]}\t{iq:.1f}"
+        for m, iq in enumerate(rng.normal(100, 15, 15))
+    ]
+    (site / "participants.tsv").write_text("\n".join(["participant_id\tdx\tiq", *rows]) + "\n")
+    asks = Owner(tmp_path / "owner", site, "")
+    settings = {"computation": "capecontrast", "variables": "dx control/SZ", "formula": "dx",
+                "ask": "dx", "epsilon": 1.0, "delta": 1e-5, "n_sites": 4}  # fmt: skip
+    nothing = dict.fromkeys(MATRIX)
+
+    def ask(fall: float) -> str:
+        return asks.ask(**nothing | settings | {"outcomes": f"iq 0:{200 - fall:g}"})
+
+    told = walk(ask, 0, (50, 10, 1))
+    assert bits(told) == 3
+    assert told[-1].startswith("CAPE-E239 ")
+    assert asks.charges == 0
+
+
+@pytest.mark.parametrize(
+    "line", ["max_total = [[0.5, 1e-5]]", "min_subjects = 9\nshare_policy_numbers = true"]
+)
+def test_a_refusal_after_the_check_says_that_most_pass_and_counts(line, worlds, tmp_path) -> None:
+    """Too few people, or a total that is spent, come after the check: else passes were free."""
+    owner = Owner(tmp_path / "owner", worlds[0], f"{line}\n")
+    told = [owner.ask(min_timepoints=n) for n in (100, 101, 102, 103, 121)]
+    assert [text[:9] for text in told] == [told[0][:9]] * 3 + ["CAPE-E239"] * 2
+    assert told[0].startswith(("CAPE-E260", "CAPE-E154"))
+
+
+def test_a_wait_behind_own_runs_says_that_most_pass_and_counts(worlds, tmp_path) -> None:
+    """A wait for own open runs alone counts for nothing itself; whoever fails gets E100 instead."""
+    owner = Owner(tmp_path / "owner", worlds[0], "")
+    assert owner.ask(min_timepoints=100, epsilon=8.0).startswith("[{")
+    path = owner.work / "home" / "ledger.jsonl"
+    (begun,) = read_ledger(path).runs
+    held = Cost.of_mu(gdp_mu(epsilon=8.0, delta=1e-5))
+    assert LifetimeLedgerFile(path=path, site="local1").hold(begun.run, held).word == "in"
+    told = [owner.ask(min_timepoints=n, epsilon=8.0)[:9] for n in (101, 102, 103, 104)]
+    assert told == ["CAPE-E236"] * 2 + ["CAPE-E239"] * 2
+
+
+def test_a_consortium_that_sets_up_may_try_the_same_settings_as_often_as_it_likes(
+    worlds, tmp_path
+) -> None:
+    """Another site failed, its budget was refused, a site was added: nothing is asked anew."""
+    asks = Owner(tmp_path / "owner", worlds[0], "")
+    for n_sites in (3, 4, 5, 6, 7):
+        for epsilon in (1.0, 2.0):
+            assert asks.ask(n_sites=n_sites, epsilon=epsilon, min_timepoints=50).startswith("[{")
+    assert asks.charges == 0
+
+
+def test_a_question_counts_no_more_once_a_run_has_paid_for_it(tmp_path) -> None:
+    """It counts from the answer to `join` on until the first charge, across processes."""
+    engine = OfOwner.run(tmp_path, "one").until("mean")
+    other = OfOwner.run(tmp_path, "two")
+    other.input["min_timepoints"] = 11
+    with pytest.raises(PrivacyBudgetError, match="E239 Site local0 begins no run"):
+        other.ask("local0")
+    engine.ask("local0")
+    other.ask("local0")
+
+
+@pytest.mark.parametrize("name", ["capedjica", "capecontrast", "capegica"])
+def test_no_check_of_data_reads_a_setting_that_is_no_part_of_the_question(
+    name, tmp_path, monkeypatch
+) -> None:
+    """Else an owner could ask something else in the words of the same question."""
+    config_type = load(name).config
+    if name == "capecontrast":
+        base = tmp_path / "local1"
+        base.mkdir()
+        rows = [f"sub-{m:02d}\t{('control', 'SZ')[m % 2]}\t{90 + m}" for m in range(15)]
+        text = "\n".join(["participant_id\tdx\tiq", *rows])
+        (base / "participants.tsv").write_text(text + "\n")
+        given = {"epsilon": 1.0, "delta": 1e-5, "n_sites": 4, "variables": "dx control/SZ",
+                 "formula": "dx", "ask": "dx", "outcomes": "iq 0:200"}  # fmt: skip
+    else:
+        base = write_people(tmp_path / "local1", [series(m, 120) for m in range(PEOPLE)])
+        given = {**helper.settings_of(name), "n_features": D, "epsilon": 1.0, "n_sites": 3}
+        given.pop("computation", None)
+    config = config_type.from_input(given)
+    digest = config.checks_digest(name)
+    read: set[str] = set()
+    real = object.__getattribute__
+
+    def watched(self: Any, asked: str) -> Any:
+        # Caches compare all settings, and no check does.
+        if sys._getframe(1).f_code.co_name not in ("hashed", "equal"):
+            read.add(asked)
+        return real(self, asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(config_type, "__getattribute__", watched, raising=False)
+        load_site(base, {}, config, site="local1")
+    assert len(read) > 5
+    assert read & UNCHECKED == set()
+    assert replace(config, epsilon=2.0).checks_digest(name) == digest
+    assert replace(config, min_timepoints=7).checks_digest(name) != digest
+
+
 def spend(owner: Owner, epsilon: float) -> None:
     """Charge the one run that was begun there, as its releases would."""
     file = LifetimeLedgerFile(path=owner.work / "all-runs.jsonl", site="local1")
@@ -813,9 +963,12 @@ class OfOwner(helper.Engine):
         data = folder / "data"
         if not data.exists():
             helper.write_data(data)
-        policy = SitePolicy.of_simulation(ledger_file=str(folder / "ledger.jsonl"), max_refusals=1)
         settings = helper.settings_of("capemean", computation="capemean", n_sites=3)
-        return cls(folder / run, data, settings, policy=policy)
+        engine = cls(folder / run, data, settings)
+        for site in engine.sites:
+            ledger = str(folder / f"{site}.jsonl")
+            engine.allow(site, SitePolicy.of_simulation(ledger_file=ledger, max_refusals=1))
+        return engine
 
 
 @pytest.mark.parametrize("phase", ["mean", "histogram"])

@@ -411,13 +411,15 @@ def test_two_runs_on_the_same_people_under_other_labels_share_one_budget(tmp_pat
 
     Each run plans epsilon 100; the limit over all runs is 120.
     """
-    policy = replace(LEDGER, max_total=((120.0, 1e-5),))
+    # One ledger a site: the sites of these tests share their labels.
+    policy = replace(LEDGER, ledger_file="ledger.jsonl", max_total=((120.0, 1e-5),))
     first = engine_of(tmp_path / "one", "capemean", policy)
     with helper.without_pages():
         first.play()
     second = engine_of(tmp_path / "two", "capemean", policy)
-    for name in ("ledger.jsonl", "ledger.jsonl.key", "ledger.jsonl.head"):
-        shutil.copy(tmp_path / "one/work" / name, tmp_path / "two/work" / name)
+    for site in first.sites:
+        for name in ("ledger.jsonl", "ledger.jsonl.key", "ledger.jsonl.head"):
+            shutil.copy(tmp_path / "one/work" / site / name, tmp_path / "two/work" / site / name)
     for path in sorted(second.data.rglob("*.npy")):
         path.rename(path.with_name(f"sub-patient{path.stem[::-1].replace('-', '')}.npy"))
     with pytest.raises(PrivacyBudgetError, match="E154"):
@@ -428,12 +430,12 @@ def test_two_runs_on_the_same_people_under_other_labels_share_one_budget(tmp_pat
     ("ledger", "named", "made_anew", "is_found"),
     [
         ("../ledger.jsonl", "", False, True),
-        ("../ledger.jsonl", "", True, False),
+        ("../ledger.jsonl", "", True, True),
         ("../ledger.jsonl", "cohort", True, True),
         ("ledger.jsonl", "cohort", False, False),
     ],
 )
-def test_a_site_that_is_called_by_another_id_is_found_by_its_files_or_by_its_data_set(
+def test_a_site_that_is_called_by_another_id_is_found_in_its_ledger(
     tmp_path, ledger, named, made_anew, is_found
 ) -> None:
     """In the ledger that it had: a ledger beside the output of another id is another one.

@@ -49,7 +49,7 @@ def test_a_real_scan_goes_through_validate_as_it_is(tmp_path, capsys):
     assert main(["validate", str(tmp_path / "one"), *REAL, "--set", "min_sites=2"]) == 3
     text = capsys.readouterr().out  # one subject is below the site's own minimum, no more
     assert "CAPE-E153" in text
-    assert "NOT READY: 1 errors" in text
+    assert "NOT READY: 1 error" in text
     # 20 volumes less mean, two trends and the global signal: images get the recipe of capegica.
     row = next(line for line in text.splitlines() if line.startswith("sub-11"))
     assert row.split() == ["sub-11", "1", "20", "2", "reoriented", "100", "%", "0", "%",

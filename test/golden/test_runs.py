@@ -39,6 +39,8 @@ def test_no_bit_of_a_run_changes(name: str, through: str, tmp_path: Path) -> Non
     recorded, now = RECORDED["plays"][name], player.play(name, through, tmp_path)
     for page in tmp_path.rglob("index.html"):
         assert page_rules.faults(page.read_text(encoding="utf-8")) == [], page
+    for text in tmp_path.rglob("*.md"):
+        assert page_rules.plurals_of_one(text.read_text(encoding="utf-8")) == [], text
     other = other_environment(RECORDED["made_with"], now["made_with"])
     if other:
         told = digests.shape_differences(recorded, now)

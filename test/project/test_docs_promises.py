@@ -74,7 +74,7 @@ def test_every_figure_of_the_attacks_comes_from_the_code() -> None:
         f"epsilon {learned_behind(2)} at S = 4",
         f"epsilon {learned_behind(1, 2)} at S = 4, at most",
         f"epsilon {learned_of_runs(2)} for two", f"{learned_of_runs(20)} for 20",
-        f"{bits_of_refusals(1000)} bits",
+        f"{bits_of_refusals(1000)} bits", f"`max_refusals` ({shipped.max_refusals} bits)",
         f"epsilon {pair_text(shipped.max_total[0])} over all", "epsilon 1, as claimed", "0 bits",
     }  # fmt: skip
     assert shipped.max_sites == 20
@@ -248,6 +248,14 @@ def test_every_figure_of_the_page_on_epsilon_is_that_of_the_accountant() -> None
     assert SitePolicy().max_total == ((float(total), float(delta)),)
     assert mu == f"{gdp_mu(epsilon=float(total), delta=float(delta)):.5g}"
     assert f"epsilon 1 tells {learned_of_one(4)}." in page
+    # The same of the shipped limits, among four sites and the most that the policy lets take part
+    for budget in (8.0, 10.0):
+        for S in (4, SitePolicy().max_sites):
+            shares = noise_shares_of(Config(epsilon=1.0, delta=1e-5), S)
+            mu = gdp_mu(epsilon=budget, delta=1e-5) * math.sqrt(shares)
+            right = f"{100 * NormalDist().cdf(mu / 2):.{2 if S > 4 else 1}f} %"
+            told = f"{gdp_epsilon(mu=mu, delta=1e-5):.1f} ("
+            assert re.search(rf"{re.escape(told)}(right in )?{re.escape(right)}\)", page), told
     assert f"of epsilon 1, 20 restores tell {learned_of_runs(20)}." in page
     assert promised(page) == {right_in_all_runs()}
     (asked,) = re.findall(r"cape account --mu ([\d.]+)", page)

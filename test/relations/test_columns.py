@@ -337,8 +337,11 @@ def test_validate_says_before_a_budget_is_chosen_that_counts_stay_here(tmp_path)
     folder = Tables(2).written(tmp_path / "b")
     given = {k: v for k, v in GIVEN.items() if k not in ("epsilon", "delta")}
     owner = read_settings(None, {**given, "computation": "capecontrast"})
-    for names, code in (((), "CAPE-E168"), (("DX",), "")):
-        policy = SitePolicy.of_simulation(public_counts=names, min_group=5)
+    for policy, code in (
+        (SitePolicy(), "CAPE-E168"),  # the folder has a file, with words of its own
+        (SitePolicy.of_simulation(public_counts=(), min_group=5), "CAPE-E168"),
+        (SitePolicy.of_simulation(public_counts=("DX",), min_group=5), ""),
+    ):
         checked = check_folder(folder, owner, policy=policy)
         assert "".join(finding.code for finding in checked.findings) == code
         assert sum(checked.sites[0].counts) == PEOPLE

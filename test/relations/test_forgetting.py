@@ -16,16 +16,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cape.cli import main
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.ports import Stacks
 from cape.report import plots
 from cape.site import forgetting
+from cape.site.context import write_private_results
 from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy
+from cape.site.store import FileStore
 from support import consortium
+from support import report_example as example
 from support.simulation import simulate
 
 PERSON = "zebra7"
@@ -162,6 +169,48 @@ def test_wherever_a_run_was_killed_a_person_who_is_forgotten_is_nowhere(
         assert open_to_others(home) == [], moment
         shutil.rmtree(home)
     assert ways == {"in place", *(["close"] if ledger != "none" else [])}
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_wherever_a_site_was_killed_while_it_wrote_a_person_who_is_forgotten_is_nowhere(
+    tmp_path, monkeypatch, capsys
+) -> None:
+    """A site of an engine has no working folder that goes as a whole; its second report is written
+    over the first one, and the folder says all the time whether what is in it is whole."""
+    monkeypatch.setenv("CAPE_CACHE", "none")
+    monkeypatch.setattr(forgetting, "rebuild", light_page)
+    home = tmp_path / "home"
+    home.mkdir()
+    labels = ("sub-01", f"sub-{PERSON}", "sub-03")
+    made = example.outcome(FeatureSpace.of_matrix(20))
+    moments = Moments(home, tmp_path / "copies")
+    with moments.kept():
+        store = FileStore(home / "output", home / "working", "local0")
+        stacks = Stacks(arrays=(np.zeros((3, 2, 4)),), labels=(labels,))
+        store.put_arrays("basis", "key", stacks)
+        for people in (("sub-08", "sub-09"), labels):
+            write_private_results(
+                home / "output",
+                example.site_outcome(made, people),
+                SimpleNamespace(private_summary=lambda *_, p=people: example.inside(made, p)),
+                SitePolicy(private_results=True),
+                (),
+                page=False,
+            )
+    moments.seen.append((home, "the end"))
+    assert len(moments.seen) > 20
+    for copy, moment in moments.seen:
+        before = named(copy)
+        code = main(["forget", PERSON, str(copy), "--yes"])
+        assert code == (0 if any("subjects.tsv" in name for name in before) else code), moment
+        assert named(copy) == set(), (moment, capsys.readouterr().out)
+        # A killed process may leave open files, in a folder that nobody else may enter.
+        assert set(open_to_others(copy)).isdisjoint({"output/private"}), moment
+        # Of a folder that is whole the others stay.
+        if (copy / "output/private/site.json").is_file():
+            left = (copy / "output/private/subjects.tsv").read_text()
+            assert "sub-03" in left or "sub-09" in left
+    assert open_to_others(home) == []
 
 
 def test_whatever_writes_below_private_leaves_it_to_its_user_alone(

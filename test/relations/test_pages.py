@@ -101,6 +101,13 @@ def test_a_claim_is_said_alike_in_mosaic_list_and_table(claimed: Path, name: str
     assert (tile, entry, row["how sure"].removesuffix(", sharp")) == (said, said, said)
 
 
+def test_no_printed_text_of_the_documentation_says_1_runs() -> None:
+    """Its sessions hold these lines against what commands print."""
+    top = Path(__file__).parents[2]
+    for page in (top / "README.md", *(top / "docs").rglob("*.md")):
+        assert page_rules.plurals_of_one(page.read_text(encoding="utf-8")) == [], page
+
+
 @pytest.mark.parametrize("kind", ["claimed", "atlas"])
 def test_the_rules_hold_on_pages_of_maps(kind: str, request: pytest.FixtureRequest) -> None:
     assert page_rules.faults(html_of(request.getfixturevalue(kind))) == []
@@ -123,10 +130,10 @@ def test_a_page_that_breaks_a_rule_is_seen() -> None:
         body = "".join(f"<tr><th>{k}</th><td>{cell}</td></tr>" for k, cell in enumerate(rows))
         return f"<table><caption>{caption}</caption><tr><th>k</th><th>x</th></tr>{body}</table>"
 
-    assert page_rules.faults(table("1", "2")) == []
+    assert page_rules.faults(table("1", "2") + "1 of 3 people, 11 runs, 0.1 maps") == []
     for broken in (
         table("-", "n/a"), table(), table("1", "2") + table("1", "2", caption="b"),
-        "All 1 rounds", "G is 54", "a roster fingerprint",
+        "All 1 rounds", "1 noisy sums", "(1 sites)", "G is 54", "a roster fingerprint",
         '<img src="data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42m'
         'NkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=">',
     ):  # fmt: skip

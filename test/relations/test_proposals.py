@@ -67,6 +67,8 @@ def test_a_lab_alone_types_what_it_is_told_to_type(tmp_path, capsys, data, below
     told = typed(capsys, "validate", folder)
     assert "READY: " in told
     assert f"site {folder.name}" in told
+    # "would be refused here" stood beside READY.
+    assert ("CAPE-W168 Nobody has written a policy" in told) == (data is people)
     typed(capsys, "simulate", folder, "--out", tmp_path / "out", *EPSILON, "--quiet")
     assert (tmp_path / "out" / "consortium" / "index.html").is_file()
     assert (tmp_path / "out" / folder.name / "private").is_dir()

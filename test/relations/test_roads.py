@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -297,6 +298,37 @@ def test_a_bad_plan_is_refused_alike_on_every_road(
         for road in _roads(plan)
     }
     assert found == {road: {f"CAPE-{plan.code}"} for road in found}
+
+
+@pytest.mark.parametrize("agreed", [False, True])
+def test_two_sites_are_a_plan_where_its_settings_say_so_and_on_every_road(
+    agreed: bool, study: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`budget` answered "Yes" and `promise` filled in a form where `flare job` refused."""
+    folder, file = tmp_path / "two", tmp_path / "settings.toml"
+    for site in SITES[:2]:
+        shutil.copytree(study["maps"] / site, folder / site)
+    settings = {**MAPS, "n_sites": 2, "accept_low_quality": True} | (
+        {"min_sites": 2} if agreed else {}
+    )
+    file.write_text(toml_text(settings), encoding="utf-8")
+    of_file, n = ["--settings", str(file)], ["--subjects", "6"]
+    typed = {
+        "budget": ["budget", *of_file, *n],
+        "promise": ["promise", *of_file],
+        "settings": ["settings", str(file), *n],
+        "flare job": ["flare", "job", str(tmp_path / "job"), *of_file, *n],
+    }
+    said = {road: _by_command(words, capsys, good=agreed) for road, words in typed.items()}
+    people = {site: [np.load(p).T for p in sorted((folder / site).iterdir())] for site in SITES[:2]}
+    given = {name: value for name, value in settings.items() if name != "computation"}
+    runs: dict[str, Callable[[], object]] = {
+        "simulate": lambda: cape.simulate(folder, out=tmp_path / "run", settings=settings),
+        "Python": lambda: cape.Consortium(people).run(computation="capegica", settings=given),
+    }
+    said |= {road: _raised(run) for road, run in runs.items()}
+    found = {road: set(re.findall(r"CAPE-E\d+", text)) - TOLD for road, text in said.items()}
+    assert found == {road: set() if agreed else {"CAPE-E152"} for road in found}
 
 
 @pytest.mark.parametrize(("of", "code"), [("maps", "CAPE-E260"), ("groups", "CAPE-E168")])

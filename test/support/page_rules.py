@@ -11,6 +11,12 @@ from html.parser import HTMLParser
 OURS = re.compile(
     r"\bG (?:is|=|\d)|\bclaimed\b|\bq (?:=|<|\d)|roster fingerprint|\byields?\b|owner's to correct"
 )
+# Nouns that stand after numbers; "1 of 3 people" is right
+PLURAL = re.compile(
+    r"(?<![\w.,+/-])(?<![-+] )1 (?:[a-z-]+ )?(people|entries|(?:site|subject|run|release|exchange"
+    r"|round|outcome|component|map|network|table|row|column|image|label|warning|error|hospital"
+    r"|place|volume|feature|parcel|file|pair|name|point|line|person|sum|neighbour|colluder)s)\b"
+)
 # Caption of the table of sites
 SITES = "Sites and the subjects that they list (public by definition)"
 NOTHING = {"", "-", "n/a", "nan", "None"}
@@ -77,8 +83,14 @@ def faults(html: str) -> list[str]:
     found += [f"picture {k} is blank" for k, src in enumerate(page.pictures) if _blank(src)]
     found += [f"a word of ours: {said[0]!r}" for said in OURS.finditer(page.text)]
     found += ["no pictures: drawing failed"] * ("drawing failed" in page.text)
+    found += plurals_of_one(page.text)
     found += [f"a list of one: {said!r}" for said in re.findall(r"All 1 \w+", page.text)]
     return found
+
+
+def plurals_of_one(text: str) -> list[str]:
+    """Return where a text of any kind says "1 runs"."""
+    return [f"a plural of one: {said[0]!r}" for said in PLURAL.finditer(text)]
 
 
 def _blank(src: str) -> bool:

@@ -121,7 +121,7 @@ def true_epsilons(
     for ledger, names in ledgers.items():
         key = bytes.fromhex(ledger.with_name(f"{ledger.name}.key").read_text())
         owner = of_files | {
-            ListedPerson(label=name, files=()).digests(key, "B", ""): who
+            ListedPerson(label=name, files=()).digests(key, ("",)): who
             for name, who in names.items()
         }
         (run,) = read_ledger(ledger).runs

@@ -79,13 +79,15 @@ def read_form(path: Path) -> object:
         raise ConfigError("E014", detail=f"{path}: {own_words(err, str(err))}") from err
 
 
-def settings_text(form: object) -> str:
+def settings_text(form: object, given: Mapping[str, object] | None = None) -> str:
     """Return the settings.toml of a form: the computation and the settings that are not defaults.
+
+    `given` replaces values of the form.
 
     ConfigError E011 if it is no form or its sites have different settings, E010 to E013 for
     settings that a run would refuse.
     """
-    settings = _owner_settings(form)
+    settings = {**_owner_settings(form), **(given or {})}
     computation, config = configured(settings)
     head = f"# From the form of {computation.name}, cape {VERSION}.\n"
     return head + toml_text({"computation": computation.name, **not_default(config)})

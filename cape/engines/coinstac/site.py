@@ -32,7 +32,7 @@ from cape.protocol.ports import Source
 from cape.settings.config import PRODUCT, Config
 from cape.site.context import RUN_SECRET, SiteContext
 from cape.site.files import write_atomically
-from cape.site.places import SitePlaces
+from cape.site.places import HOME, SitePlaces
 from cape.site.policy import NO_LEDGER, SitePolicy, policies_below, policy_path, read_policy
 from cape.site.store import FileStore, JoinRecord, ReplyEntry
 
@@ -77,8 +77,9 @@ def _counted(context: SiteContext, source: FileSource | None = None) -> Iterator
     try:
         yield
     except Exception as err:
-        if getattr(err, "code", "") in DATA_FREE_ERRORS or (source and not source.is_read):
-            context.clear_if_first()
+        has_read = source is None or source.is_read
+        if getattr(err, "code", "") in DATA_FREE_ERRORS or not has_read:
+            context.clear_if_first(has_read=has_read)
         raise
 
 
@@ -339,7 +340,9 @@ def _ledger(
     from cape.site.ledger_file import ledger_file_of
 
     named_in = (policy_path(places, base, inputs) or base).parent
-    file = ledger_file_of(policy, named_in, party, home=home, mapped=base)
+    # A home in a folder of data that stays is no place of received files.
+    stays = places.data_last and not policy.ledger_file
+    file = ledger_file_of(policy, named_in, party, home=home, mapped=None if stays else base)
     if file is None:
         raise RuntimeError("a site with a home has a ledger")
     return file
@@ -372,13 +375,17 @@ def home_of(places: SitePlaces, output: Path) -> Path:
     Engines keep the output folders of a site's runs in one place, which survives when its container
     is replaced.
     """
-    return places.home or output.resolve().parent / ".cape-site"
+    return places.home or output.resolve().parent / HOME
 
 
 def files_below(base: Path) -> list[list[Any]]:
-    """Return name, size and time of each file; links are not followed: the walk might not end."""
+    """Return name, size and time of each file; links are not followed: the walk might not end.
+
+    A home among the data is none of them, and changes with every run.
+    """
     entries = []
     for folder, folders, names in os.walk(base):
+        folders[:] = (name for name in folders if name != HOME)
         linked = [name for name in folders if Path(folder, name).is_symlink()]
         for name in (*names, *linked):
             path = Path(folder, name)

@@ -19,7 +19,7 @@ from cape.errors import ConfigError, MessageError, own_words
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.settings.documents import parse_json
-from cape.site.places import SitePlaces
+from cape.site.places import HOME, SitePlaces
 
 R = TypeVar("R", "SiteFile", "AggregatorFile")
 
@@ -57,7 +57,7 @@ class SiteFile:
     def places(self, operator: SitePlaces) -> SitePlaces:
         """Return the paths of this file, with those of the operator's process as defaults."""
         # An output folder belongs to one run; files that outlive runs are beside them.
-        home = operator.home or Path(self.runs) / ".cape-site"
+        home = operator.home or Path(self.runs) / HOME
         return replace(
             operator,
             policy=Path(self.policy) if self.policy else operator.policy,

@@ -24,6 +24,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +43,7 @@ from cape.report.derivatives import DESCRIPTION
 from cape.report.private_folder import SITE_JSON
 from cape.settings.own_words import POLICY_FILE
 from cape.site.files import make_own_folder, write_atomically
-from cape.site.places import SitePlaces
+from cape.site.places import HOME, SitePlaces
 
 # Parameters of the framework, which are no settings
 FRAMEWORK_PARAMETERS: Final = ("site_id_name_map", "log_level")
@@ -57,8 +58,6 @@ LOST: Final = (
 )
 # Drop-outs, which the framework does not support
 NOT_IN_NEUROFLAME: Final = ("aggregation", "min_survivors")
-# Folder within that of a site's data; hidden, so that it is not read as data
-HOME: Final = ".cape-site"
 
 
 class _Party:
@@ -97,7 +96,7 @@ class _Site(_Party):
                 identity=str(data),
                 home=str(operator.home or data / HOME),
             )
-            self.rounds = SiteRounds(names[0], lambda: own, operator)
+            self.rounds = SiteRounds(names[0], lambda: own, replace(operator, data_last=True))
             self.leaving.append(self.rounds.leave)
         return self.rounds
 

@@ -305,9 +305,14 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str], simulator: FakeSimulat
     assert not simulator.calls
 
 
-def test_version_and_help() -> None:
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     for command in (["--version"], ["--help"], ["simulate", "--help"]):
         assert cli.main(command) == 0
+    capsys.readouterr()
+    # What `cape ledger` itself takes stood nowhere.
+    assert cli.main(["ledger", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("--file", "--policy", "--json", "close", "forgive"))
 
 
 def test_the_module_is_the_command() -> None:

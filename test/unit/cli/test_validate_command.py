@@ -48,7 +48,7 @@ def test_a_consortium_that_fits_is_ready_with_a_table_its_needs_and_exit_0(plan,
     printed = capsys.readouterr()
     assert "reading people" not in printed.out
     text = printed.out
-    assert text.rstrip().endswith("READY: 21 subjects, 1 warnings")
+    assert text.rstrip().endswith("READY: 21 subjects, 1 warning")
     for part in (
         "space MNI152-10mm | 3 components | TR 2 s | epsilon and delta not given",
         "sub-001", "coverage", "100 %", "reoriented",
@@ -83,7 +83,7 @@ def test_fast_looks_at_headers_and_tables_only_and_says_so(plan, capsys):
     text = capsys.readouterr().out
     assert "CAPE-W110" in text
     last = text.rstrip().splitlines()[-1]
-    assert last == "READY: 12 subjects, 1 warnings; 1 of them fail and count as zeros"
+    assert last == "READY: 12 subjects, 1 warning; 1 of them fails and counts as zeros"
 
 
 def test_in_python_the_findings_are_those_of_the_command(plan, capsys):
@@ -211,7 +211,7 @@ def test_differences_between_sites_come_from_the_handshake(plan, capsys):
     assert main(["validate", str(plan)]) == 1
     text = capsys.readouterr().out
     assert "CAPE-E152 2 sites joined, but n_sites is 3" in text
-    assert "NOT READY: 1 errors" in text
+    assert "NOT READY: 1 error" in text
 
 
 def test_settings_that_cannot_be_are_refused_before_a_file_is_opened(plan, tmp_path, capsys):
@@ -273,7 +273,7 @@ def test_a_site_is_not_ready_where_its_ledger_would_refuse(plan, tmp_path, capsy
     assert main(words) == 3
     said = capsys.readouterr().out
     assert re.search(r"CAPE-E260 .*this run asks epsilon 4\S* at delta 1e-05, left 1\.\d+", said)
-    assert "NOT READY: 1 errors" in said
+    assert "NOT READY: 1 error" in said
     settings = {"epsilon": 4, "delta": 1e-5, "accept_low_quality": True}
     with monkeypatch.context() as patch:
         patch.setenv("CAPE_SITE_POLICY", str(policy))

@@ -320,7 +320,7 @@ def test_a_ledger_of_two_halves_bears_the_dearer_one() -> None:
     assert ledger.spent == total_of(ledger.events) == largest_cost(map(total_cost, halves))
 
 
-def test_everybody_is_in_one_half_and_the_public_sizes_say_how_many() -> None:
+def test_everybody_is_in_one_half_and_the_public_sizes_say_number_of() -> None:
     run = helper.Consortium("capecontrast").play()
     roster, seed = joined(run.state.model), run.state.model.fingerprint
     halves = [asked_counts(run.config.asked, roster.sites, part, seed) for part in ("A", "B")]
@@ -397,7 +397,7 @@ def test_other_columns_or_another_spelling_make_no_new_people(tmp_path: Path) ->
         rows = (f"{spelling.format(m)}\tpatient\t50\tf\t12\t7" for m in (1, 2, 3))
         (folder / "participants.tsv").write_text("\n".join([header, *rows]) + "\n")
         sources += [source_of(folder), source_of(folder, outcomes="score -2:2")]
-    known = [[{*person.digests(b"k", "A").split()} for person in one.people] for one in sources]
+    known = [[{*person.digests(b"k", ("A",)).split()} for person in one.people] for one in sources]
     for people in known:
         for m, one in enumerate(known[0]):
             assert [bool(one & other) for other in people] == [m == i for i in range(3)]

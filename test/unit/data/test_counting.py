@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cape
-from cape.counting import CountedPeople, counted_together
+from cape.counting import CountedPeople, counted_together, number_of
 from cape.data.issues import LEAST_OF_A_SITE, Findings, IssueCode
 from cape.errors import DataError, SubjectsWarning
 from cape.report import files
@@ -118,6 +118,15 @@ def test_a_site_most_of_whose_people_fail_stops_and_names_the_setting() -> None:
     assert stopped.value.code == "CAPE-E100"
     assert "min_timepoints = 40" in stopped.value.detail
     assert "lower n_components or min_timepoints" in stopped.value.detail
+
+
+@pytest.mark.parametrize(
+    ("n", "noun", "said"),
+    [(1, "entry", "1 entry"), (2, "entry", "2 entries"), (0, "person", "0 people"),
+     (1, "person", "1 person"), (2, "survey", "2 surveys"), (3, "noisy sum", "3 noisy sums")],
+)  # fmt: skip
+def test_a_number_stands_before_its_noun(n: int, noun: str, said: str) -> None:
+    assert number_of(n, noun) == said
 
 
 def test_sites_are_added_up_by_rule() -> None:

@@ -91,7 +91,7 @@ def test_the_command_says_what_it_holds_and_removes_a_person_a_folder_or_all(
 
     place = f"in {tmp_path / 'store'}"
     assert typed("01") == [f"2 entries of 01, 0.4 MB {place}"]
-    at_zero = ["removed 1 entries of local0/sub-01, 0.2 MB", f"3 entries, 0.6 MB {place}"]
+    at_zero = ["removed 1 entry of local0/sub-01, 0.2 MB", f"3 entries, 0.6 MB {place}"]
     assert typed("--clear", "local0/sub-01") == at_zero
     told = json.loads(typed("--clear", "sub-01", "--json")[0])
     assert (told["entries"], told["removed"]["entries"]) == (2, 1)

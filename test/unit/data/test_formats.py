@@ -65,7 +65,7 @@ def test_a_filter_that_fits_nothing_lists_what_is_there(tmp_path):
     assert names == {"sub-1": []}
     assert len(texts) == 1
     assert "CAPE-W104" in texts[0]
-    assert "1 images with desc-preproc, res-2, space-MNI152NLin6Asym, task-rest" in texts[0]
+    assert "1 image with desc-preproc, res-2, space-MNI152NLin6Asym, task-rest" in texts[0]
     assert "Fix: correct the folder" in texts[0]
     assert "CAPE-E102" in runs(tmp_path, {"bids": "../x"}, "task-rest")[1][0]
     assert "CAPE-E139" in runs(tmp_path, {"bids": ".", "data": ["x.nii"]}, "")[1][0]

@@ -112,7 +112,7 @@ def test_who_adds_only_zeros_to_a_comparison_is_told_with_the_reason(tmp_path) -
     counted = CountedPeople(listed=6, counted=4, why={"too short": 2})
     said = counted.without(expected.values())
     assert (said.counted, said.listed, sum(said.why.values())) == (1, 6, 5)
-    assert said.sentence.startswith("1 of 6 people count (2: too short; 1: ")
+    assert said.sentence.startswith("1 of 6 people counts (2: too short; 1: ")
 
 
 def test_columns_stand_where_the_site_has_them(tmp_path) -> None:

@@ -105,7 +105,7 @@ def test_a_manifest_that_is_not_here_is_no_list(make, code, tmp_path):
         (table("P1,a.nii,ses-2", header="participant_id,file,exclude"), "E138", "line 2"),
         (table("P1,a.nii,1", "P1,a.nii,0", "P2,b.nii,", header="participant_id,file,exclude"),
          "E138", "line 3"),
-        (table("P1,a.nii,1", header="participant_id,file,exclude"), "E104", "1 rows, none used"),
+        (table("P1,a.nii,1", header="participant_id,file,exclude"), "E104", "1 row, none used"),
         (table("P1,a.nii", "P1,a.nii"), "E105", "a.nii"),
         (table("P1,a.nii", "P2,a.nii"), "E105", "a.nii"),
         (table("P1,c.nii"), "E101", "c.nii"),

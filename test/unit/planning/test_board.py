@@ -107,6 +107,28 @@ def test_the_form_says_whether_the_server_sees_the_sum_of_one_hospital() -> None
         assert "masked so that only the sum over all hospitals can be read" in text
 
 
+def test_of_two_hospitals_the_board_reads_what_the_other_learns() -> None:
+    """`cape flare job` said it in an error, and the form told a board nothing of it."""
+    seen = "of two each learns the other's sum"
+    for n_sites in (2, 3):
+        owner = read_settings(None, {**BUDGET, "computation": "capegica", "n_sites": n_sites,
+                                     "min_sites": 2})  # fmt: skip
+        text = board_texts(board_facts(owner, n_sites=n_sites, policy=SitePolicy()), ("en",))
+        assert (seen in text) == (n_sites == 2)
+
+
+def test_a_form_without_blanks_asks_for_nothing_and_every_paragraph_for_people_is_quoted() -> None:
+    owner = read_settings(None, {**BUDGET, **QUESTION, "public": "dx"})
+    for aggregator in ("Clinic X", ""):
+        facts = board_facts(owner, n_sites=4, policy=SitePolicy(), aggregator=aggregator)
+        board, *people = board_texts(facts, ("en", "de")).split("## F")
+        assert ("Brackets" in board) == ("[name of" in board) == (not aggregator)
+        for text in people:
+            # Counts below the floor are no exact ones.
+            assert not re.search("exactly|genau", text)
+            assert all(line.startswith(">") for line in text.splitlines()[2:] if line)
+
+
 def test_one_lab_alone_is_told_of_no_other_hospital() -> None:
     alone = {"epsilon": 1, "delta": 1e-5, "min_sites": 1, "noise": "local"}
     owner = read_settings(None, {**alone, "computation": "capegica"})

@@ -6,7 +6,7 @@ import pytest
 
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.privacy.accounting import gdp_mu
-from cape.privacy.cost import INFINITE, Event, total_cost
+from cape.privacy.cost import INFINITE, Cost, Event, total_cost
 from cape.privacy.ledger import split_mu
 from cape.privacy.mechanisms import (
     check_overflow,
@@ -280,8 +280,30 @@ def test_a_site_refuses_integers_whose_squares_do_not_fit():
 
 
 def test_the_ends_of_the_noise_range_are_allowed():
-    verify_event(replace(GOOD, variance=2**20), 0.35)
+    # The next grid would have no room for squares: only then is the noise below 2^21 units.
+    longest = event(variance=2**20, clip_int=2**31, delta_int=2**32, log2_gamma=31, size=1)
+    verify_event(longest, 1.0)
     verify_event(replace(GOOD, variance=2**56), 0.35)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0])
+@pytest.mark.parametrize(("shape", "size", "clip"), [("psd", 20_100, 4.5), ("ball", 3, 1.0)])
+def test_a_coarser_grid_than_a_site_would_plan_is_refused(epsilon, shape, size, clip):
+    """Its slack went to 1e-4 of epsilon 1, which nobody stated or charged, at the same cost."""
+    mu = gdp_mu(epsilon=epsilon, delta=1e-5)
+    fine = plan_event(
+        phase="p", round=1, field="t", shape=shape, size=size, clip=clip, mu=mu, shares=3
+    )
+    verify_event(fine, clip)
+    clip_int = math.floor(clip * 2.0 ** (fine.log2_gamma - 1))
+    moved = integer_sensitivity(shape, clip_int, size)
+    variance = math.ceil(moved**2 / (3 * Fraction(mu) ** 2))
+    coarse = replace(
+        fine, log2_gamma=fine.log2_gamma - 1, clip_int=clip_int, delta_int=moved, variance=variance
+    )
+    assert coarse.cost <= Cost.of_mu(mu)
+    with pytest.raises(PrivacyBudgetError, match="coarser"):
+        verify_event(coarse, clip)
 
 
 @pytest.mark.parametrize("ratio", [1, 4, 1000])

@@ -336,3 +336,6 @@ def test_two_sites_are_planned_as_they_run() -> None:
     """`compare_groups` ran two tables whose plan was refused."""
     plan = cape.budget(subjects=800, sites=2, epsilon=4.0, computation="capecontrast", outcomes=1)
     assert (plan.n_sites, plan.refusal) == (2, "")
+    # Settings that say n_sites are the plan of an owner, who agrees to two.
+    with pytest.raises(ConfigError, match="CAPE-E152 2 sites joined, but min_sites is 3"):
+        cape.budget(subjects=800, sites=2, epsilon=4.0, settings={"n_sites": 2})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -244,6 +245,17 @@ def test_the_page_begins_with_who_took_part_and_with_maps_as_that_of_the_consort
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert titles[0] == "Maps of single subjects"
     assert titles.index("Subjects") < titles.index("What left this site")
+
+
+def test_a_page_made_again_without_a_person_does_not_say_that_all_took_part(private, tmp_path):
+    """It said "40 of 40 people count", and below "39 of 39 subjects took part"."""
+    shutil.copytree(private, tmp_path / "private")
+    table = tmp_path / "private" / "subjects.tsv"
+    table.write_text("\n".join(table.read_text().splitlines()[:-1]) + "\n")
+    (made,) = cape.report.rebuild(tmp_path / "private")
+    page = made.read_text()
+    assert "3 subjects; of 1 more who were in the run all rows were deleted" in page
+    assert "took part." not in page
 
 
 def test_a_limit_that_is_not_set_is_called_none_and_not_0_or_minus_1(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cape.errors import ConfigError, ReplayError
+from cape.protocol import wire
 from cape.site.access import AccessRecords, clock_of, read_accesses, record_request
 from cape.site.files import folder_lock
 
@@ -31,7 +33,7 @@ def test_runs_that_looked_count_until_they_answer_for_their_owner_and_data_set(t
     assert [access.state for access in own.counted()] == ["stopped", "refused by the total"]
     assert [access.exchange for access in own.counted(but="one")] == ["zero-sum round 1"]
     assert [access.kind for access in own.counted(of_total=True)] == ["spent"]
-    for other in ({"owner": "p"}, {"site": "C"}, {"dataset_id": "d"}):
+    for other in ({"owner": "p"}, {"dataset_id": "d"}):
         assert records(tmp_path, **other).counted() == []
     own.clear("one")
     own.clear("never looked")
@@ -67,6 +69,50 @@ def test_the_same_question_answered_in_another_folder_counts_no_more(tmp_path) -
     own.record("nameless", {**FACTS, "question": "", "exchange": ""})
     own.clear("x", question="", exchange="")
     assert own.has("nameless")
+
+
+def test_a_question_that_was_answered_counts_once_until_a_run_has_paid(tmp_path) -> None:
+    own = records(tmp_path)
+
+    def ask(name: str, checks: str) -> bool:
+        if not own.record(name, {**FACTS, "question": name, "checks": checks}, most=2):
+            return False
+        own.asked(name)
+        own.clear(name)
+        return True
+
+    assert [ask(f"{k}", "same") for k in range(4)] == [True] * 4
+    assert ask("other", "b")
+    assert [access.state for access in own.counted()] == ["answered, never charged"] * 2
+    assert not ask("third", "c")
+    assert ask("again", "same")  # it tells nothing new
+    assert records(tmp_path, site="by another name").counted() == own.counted()
+    # A stop by a question that was answered before: one of both counts.
+    own.record("stop", {**FACTS, "checks": "same"})
+    assert len(own.counted()) == 2
+    own.clear("stop")
+    own.paid("b")
+    assert ask("third", "c")
+    own.paid("never asked")
+    assert len(own.counted()) == 2
+
+
+def test_a_record_of_an_earlier_version_is_found_and_cleared(tmp_path) -> None:
+    """Its name was made with that of the site, and it says nothing of checks."""
+    own = records(tmp_path)
+    own.record("one", FACTS)
+    (file,) = (tmp_path / "home" / "ledger.jsonl.unanswered").iterdir()
+    text = file.read_text().replace(', "checks": ""', "")
+    assert "checks" not in text
+    whose = hashlib.sha256(wire.dumps(["B", "o", ""])).hexdigest()[:32]
+    old = file.rename(file.with_name(f"{whose}-one"))
+    old.write_text(text)
+    assert len(own.counted()) == 1
+    own.clear("x", question="q", exchange="join")
+    assert own.counted() == []
+    old.write_bytes(b"")  # damaged: whose it is stands in its name
+    assert len(own.counted()) == 1
+    assert records(tmp_path, owner="p").counted() == []
 
 
 def test_an_answer_elsewhere_clears_nothing_that_is_still_under_way(tmp_path) -> None:

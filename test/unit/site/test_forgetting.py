@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +60,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ledger = LifetimeLedgerFile(path=home / "ledger.jsonl", site="local0")
     key, fingerprint = ledger.key()
     people = frozenset(
-        ListedPerson(label=label, files=(), spellings=(label[4:],)).digests(key, "local0", "")
+        ListedPerson(label=label, files=(), spellings=(label[4:],)).digests(key, ("",))
         for label in LABELS
     )
     for state, nonce in NONCES.items():
@@ -255,7 +257,9 @@ def test_a_person_is_found_without_the_policy_and_nobody_is_called_nobody(
     monkeypatch.delenv("CAPE_SITE_HOME", raising=False)
     ledger = LifetimeLedgerFile(path=site / "other.jsonl", site="local0")
     key, fingerprint = ledger.key()
-    people = frozenset({ListedPerson(label="sub-01", files=()).digests(key, "local0", "cohort-a")})
+    old = hashlib.sha256(b"cape/1/ledger-key" + key).hexdigest()[:32]
+    assert old != fingerprint
+    people = frozenset({ListedPerson(label="sub-01", files=()).digests(key, ("cohort-a",))})
     run = spending.run("2d" * 16, people=people, key=fingerprint, dataset="cohort-a")
     ledger.join(run, cost(1))
 
@@ -264,8 +268,13 @@ def test_a_person_is_found_without_the_policy_and_nobody_is_called_nobody(
         return " ".join(capsys.readouterr().out.split())
 
     file = ["--file", str(ledger.path)]
-    assert "spent in 1 of 1 runs" in told("01", str(site), *file)
-    assert "whose cannot be told without the folder of a finished run" in told("01", *file)
+    assert "spent in 1 of 1 run:" in told("01", str(site), *file)
+    assert "spent in 1 of 1 run:" in told("01", *file)
+    # Of a run of an earlier version, whose digests have the name of the site in them
+    named = frozenset({ListedPerson(label="sub-02", files=()).digests(key, ("local0", "cohort-a"))})
+    ledger.join(replace(run, run="2e" * 16, people=named, key=old), cost(1))
+    assert "spent in 1 of 2 runs" in told("02", str(site), *file)
+    assert "whose cannot be told without the folder of a finished run" in told("02", *file)
     ledger.path.with_name("other.jsonl.key").unlink()
     assert "cannot be told without the key of the ledger" in told("01", str(site), *file)
     # A script that took the rc 0 of a misspelt label for done left the person there.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -199,13 +201,42 @@ def test_names_of_people_are_in_no_file_and_their_digests_need_the_key(tmp_path)
     key = file.path.with_name("ledger.jsonl.key")
     assert os.stat(key).st_mode & 0o777 == 0o600
     assert "MRN12345" not in file.path.read_text() + key.read_text()
-    made = people[0].digests(bytes.fromhex(key.read_text()), "B", "")
+    made = people[0].digests(bytes.fromhex(key.read_text()), ("",))
     assert read_ledger(file.path).runs[0].people == {made}
-    assert made not in (people[0].digests(bytes(32), "B", ""), people[0].digests(b"", "B", ""))
-    # Names of two sites, or of two data sets that the site tells apart, are not the same.
+    assert made not in (people[0].digests(bytes(32), ("",)), people[0].digests(b"", ("",)))
+    # Names of two data sets that the site tells apart are not the same.
     again = bytes.fromhex(key.read_text())
-    shown = {people[0].digests(again, *where) for where in (("B", ""), ("C", ""), ("B", "d"))}
-    assert len(shown) == 3
+    assert people[0].digests(again, ("d",)) != made
+
+
+def test_a_site_that_an_aggregator_calls_by_another_name_has_the_same_people(tmp_path) -> None:
+    """Tables without dataset_id, another name each time: five runs of epsilon 8 were all "in"."""
+    people = [ListedPerson(label=f"sub-{m}", files=()) for m in range(3)]
+    config = replace(CONFIG, epsilon=gdp_epsilon(mu=0.6, delta=DELTA))
+    for name, word in (("a", "in"), ("b", "in"), ("c", "spent"), ("d", "spent")):
+        file = replace(ledger(tmp_path, cost("0.8")), site=f"site {name}")
+        runs = all_runs(file, people, f"outcome {name}")
+        assert runs.begin(name, "capecontrast", config, promised=True).word == word
+        if word == "in":
+            assert file.hold(name, cost("0.36")).word == "in"
+            assert pays(file, name, 1, "36/100") == "in"
+
+
+def test_people_of_a_ledger_whose_digests_name_the_site_keep_what_they_spent(tmp_path) -> None:
+    """By the first version: digests under (site, dataset_id), and another print of the key."""
+    file = ledger(tmp_path)
+    key, now = file.key()
+    before = hashlib.sha256(b"cape/1/ledger-key" + key).hexdigest()[:32]
+    people = [ListedPerson(label=f"sub-{m}", files=()) for m in range(2)]
+    old = frozenset(one.digests(key, ("B", "")) for one in people)
+    spend(file, replace(run("old", "x", dataset="old"), people=old, key=before), 9)
+    for name in ("new", "newer"):
+        assert all_runs(file, people, name).begin(name, "c", CONFIG, promised=True).word == "in"
+        assert file.find(name).key == now != before
+    # Also under another name, once a run under the old one has joined the two digests.
+    renamed = replace(file, site="C")
+    assert all_runs(renamed, people, "last").begin("last", "c", CONFIG, promised=True).word == "in"
+    assert [file.total(name).mu for name in ("new", "newer", "last")] == [pytest.approx(0.3)] * 3
 
 
 @pytest.mark.parametrize("damage", ["gone", "another", "short", "text"])
@@ -545,6 +576,29 @@ def test_a_head_may_be_missing_after_the_first_line_only(tmp_path) -> None:
     head_of(file).unlink()
     with pytest.raises(StateLostError, match="E262"):
         pays(file, "one", 2)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+@pytest.mark.parametrize("sign", ["key", "rounds"])
+def test_a_head_that_is_gone_is_noticed_beside_any_sign_of_earlier_lines(
+    tmp_path, left, sign
+) -> None:
+    """Cut to one line or none, without its head, a ledger let people in whose total was spent."""
+    file = ledger(tmp_path)
+    file.key()
+    assert file.join(run("zero", "a"), PLAN).word == "in"  # a new key with no line is no such sign
+    spend(file, run("one", "a"), 2)
+    lines = file.path.read_bytes().splitlines(keepends=True)
+    file.path.write_bytes(b"".join(lines[:left]))
+    head_of(file).unlink()
+    key = file.path.with_name(f"{file.path.name}.key")
+    if sign == "key":
+        shutil.rmtree(round_file(file.path, ""))
+    else:
+        key.unlink()
+    for step in (lambda: file.join(run("two", "a"), PLAN), file.key, file.spending):
+        with pytest.raises(StateLostError, match="E262"):
+            step()
 
 
 @pytest.mark.parametrize("text", ["not a ledger", "subject,file\n01,a.nii\n", "{}\n"])

@@ -6,6 +6,7 @@ import dataclasses
 import re
 import tomllib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -292,6 +293,23 @@ def test_a_policy_that_is_read_again_may_only_forbid_more() -> None:
     assert accepted.tightened("A", SitePolicy(allow_computations=("other",))).veto
     assert accepted.tightened("A", SitePolicy(veto=True)).veto
     assert SitePolicy(veto=True).tightened("A", accepted).veto
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (SitePolicy(veto=True), "veto = true"),
+        (SitePolicy(allowed_owners=("me",)), 'allowed_owners = ["me"]'),
+    ],
+)
+def test_a_refusal_says_a_key_as_the_file_does(policy: SitePolicy, said: str) -> None:
+    """It printed Python: True, and ('me',)."""
+    site = partial(policy.check_settings, "A", "capemean", CONFIG)
+    if policy.allowed_owners:
+        site = partial(policy.check_origin, "A", owner="ben", digests=())
+    with pytest.raises(PrivacyBudgetError) as refused:
+        site()
+    assert said in refused.value.detail
 
 
 class Comparison(Config):

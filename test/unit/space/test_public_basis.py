@@ -109,7 +109,7 @@ def test_other_templates_at_one_site_are_found_by_validate_and_by_the_run(study,
     given = ["--set", "basis=templates", "--set", "n_basis=0", "--set", "image_shape="]
     assert main(["validate", str(study), *given]) == 1
     text = capsys.readouterr().out
-    assert "NOT READY: 1 errors" in text
+    assert "NOT READY: 1 error" in text
     with pytest.raises(CapeError) as caught:
         simulate(
             study, out=tmp_path / "out", settings={

@@ -82,6 +82,15 @@ def test_the_command_turns_forms_into_settings_and_back(tmp_path: Path, capsys) 
     assert main(["settings", str(target), "--json"]) == 0
     assert json.loads(json.loads(capsys.readouterr().out)["text"]) == back
     # The table of another computation is for that one, as in all commands; it was "unknown".
+    # A form without n_sites was told to type a --set that the command refused.
+    form_of_nobody = tmp_path / "form.json"
+    unsaid = {"n_sites": {"value": 0}, "site_names": {"value": ""}}
+    form_of_nobody.write_text(json.dumps(back | unsaid))
+    words = ["settings", str(form_of_nobody)]
+    assert main(words) == 2
+    assert "Type: --set n_sites=VALUE" in capsys.readouterr().err
+    assert main([*words, "--set", "n_sites=3"]) == 0
+    assert "n_sites = 3\n" in capsys.readouterr().out
     with target.open("a") as stream:
         stream.write("[capemean]\nn_bins = 7\n")
     assert main(["settings", str(target)]) == 0

@@ -26,6 +26,7 @@ from packaging.requirements import Requirement
 
 from cape.cli import main
 from cape.computations import load, names
+from cape.engines.flare.rounds import Question, encode_blob
 from cape.engines.neuroflame import author_files, steps
 from cape.report import add_score
 from cape.settings.documents import not_default, toml_text
@@ -200,6 +201,60 @@ def test_a_sites_own_results_are_its_own_wherever_they_are_written(
     ]  # fmt: skip
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert ("maps.csv.partial", 0o600) in seen
+
+
+# Twice within the shipped total
+MEAN = helper.settings_of(
+    "capemean", computation="capemean", n_sites=len(SITES), epsilon=6.0, delta=1e-5
+)
+
+
+@pytest.fixture
+def shipped(data: Path, tmp_path: Path) -> Path:
+    """Sites without a policy of their own."""
+    folder = shutil.copytree(data, tmp_path / "data")
+    for site in SITES:
+        (folder / site / "site-policy.toml").unlink()
+    return folder
+
+
+def test_the_shipped_policy_keeps_its_ledger_where_the_engine_keeps_a_folder(
+    shipped: Path, tmp_path: Path
+) -> None:
+    """A ledger among the data was refused (E269), and no site had another place: none answered.
+
+    What lies there is no data of the next run, and its total holds over both.
+    """
+    home = shipped / "local0" / ".cape-site"
+    for name, runs in (("one", 1), ("two", 2)):
+        messages = play(shipped, tmp_path / name, MEAN)
+        assert steps.has_ended(messages[-1])
+        spent = read_ledger(home / "ledger.jsonl").runs
+        assert [run.state for run in spent] == ["finished"] * runs
+        assert all(run.charges for run in spent)
+    assert spent[0].people == spent[1].people
+    with pytest.raises(RuntimeError, match=r"CAPE-E260 .*max_total"):
+        play(shipped, tmp_path / "three", MEAN)
+    # Only that home: whatever a policy names in this folder is refused, as everywhere.
+    (shipped / "local0" / "site-policy.toml").write_text('ledger_file = "ledger.jsonl"\n')
+    steps._AGGREGATORS.clear()
+    with pytest.raises(RuntimeError, match="CAPE-E267"):
+        play(shipped, tmp_path / "four", MEAN | {"epsilon": 0.1})
+    assert "CAPE-E269" in (tmp_path / "four" / "local0" / "site-error.txt").read_text()
+
+
+def test_a_name_that_the_aggregator_gives_is_no_new_owner(shipped: Path, tmp_path: Path) -> None:
+    """With a new name each time a site said of six thresholds whether most people pass."""
+    site, told = shipped / "local0", []
+    for k in range(6):
+        places = {"data_dir": str(site), "output_dir": str(tmp_path / f"o{k}")}
+        nonce = steps.answer({}, **places)["nonce"]
+        run, asked = f"{k:032x}", {**SETTINGS, "epsilon": 1.0, "delta": 1e-5}
+        question = Question(run=run, iteration=1, input={**asked, "min_timepoints": 10 + k})
+        names = {f"name{k}": nonce}
+        message = {"run": run, "question": encode_blob(question).decode(), "names": names}
+        told.append(json.loads(steps.answer(message, **places)["answer"])["error"][:9])
+    assert told == [""] * 3 + ["CAPE-E239"] * 3
 
 
 def test_a_process_that_was_started_anew_says_so(data: Path, tmp_path: Path) -> None:
