@@ -343,11 +343,11 @@ def _columns_of(site: str, table: Any) -> Any:
     if twice := next((name for name in there if there.count(name) > 1), ""):
         problem = f"the table of {site} has {there.count(twice)} columns {twice}"
         raise ConfigError("E284", problem=problem, do="keep one.")
-    index = getattr(table, "index", None)
-    levels = [str(name) for name in getattr(index, "names", ()) if name is not None]
+    index: Any = getattr(table, "index", None)
+    names = [name for name in getattr(index, "names", ()) if isinstance(name, str)]
     own = {
         name: list(index.get_level_values(name))
-        for name in levels
+        for name in names
         if name.lower() not in column_names(there)
     }
     return {**own, **{str(name): table[name] for name in table.columns}}
