@@ -447,7 +447,7 @@ class JointICA(_Base):
         if is_file(person):
             return Given(run_of(person, confounds, place), file=file)
         array = np.asarray(person)
-        if array.ndim != 2:
+        if array.ndim != 2 or array.dtype.kind not in "biuf":
             problem = "a subject that is no real array (time points, features)"
             do = "fit takes a list of subjects per site, or of all and groups=; "
             do += "transform a list of subjects."

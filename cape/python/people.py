@@ -85,7 +85,8 @@ def with_names(X: Any, orientation: Orientation = "time_by_feature") -> Given:
 def real_numbers(X: Any) -> npt.NDArray[Any]:
     """Return an array, a frame or lists as an array; of a masked or missing cell NaN.
 
-    ConfigError CAPE-E284: cells that are no numbers, or rows of unlike length.
+    Arrays of other things stay.  ConfigError CAPE-E284: a column of a frame that is no numbers, or
+    rows of unlike length.
     """
     try:
         values = np.asarray(X)
@@ -100,12 +101,12 @@ def real_numbers(X: Any) -> npt.NDArray[Any]:
     empty = np.asarray(X.isna()) if hasattr(X, "isna") else np.zeros(values.shape, dtype=bool)
     cells = values.astype(object)
     odd = {kind for kind in map(type, cells[~empty]) if not issubclass(kind, Real | np.bool_)}
-    if odd:
-        problem = "people that are not arrays of real numbers"
-        if hasattr(X, "columns"):
-            has = [any(type(cell) in odd for cell in column) for column in cells.T]
-            problem = f"column '{X.columns[has.index(True)]}', which does not hold numbers"
+    if odd and hasattr(X, "columns"):
+        has = [any(type(cell) in odd for cell in column) for column in cells.T]
+        problem = f"column '{X.columns[has.index(True)]}', which does not hold numbers"
         raise ConfigError("E284", problem=problem, do="give numbers, or leave it out.")
+    if odd:
+        return values
     cells[empty] = np.nan
     return cells.astype(np.float64)
 
