@@ -76,11 +76,6 @@ def test_what_holds_no_numbers_is_refused_with_its_column(form) -> None:
         assert words in str(caught.value)
 
 
-def test_numbers_that_are_no_series_are_refused_by_a_consortium() -> None:
-    with pytest.raises(ConfigError, match="E284"):
-        cape.Consortium([[X + 1j]])
-
-
 TABLES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "tabs": ("c.tsv", lambda p: frame(GAP).to_csv(p, sep="\t", index=False, na_rep="n/a")),
     "commas": ("c.csv", lambda p: frame(GAP).to_csv(p, index=False)),
