@@ -71,8 +71,10 @@ def test_a_job_of_a_comparison_carries_the_public_maps_and_their_names(tmp_path,
     found = read_job(tmp_path / "job")
     assert found.settings["networks"].startswith("Region1, Region2")
     # A run that goes on shows them too.
-    assert main(["flare", "job", "--resume", str(tmp_path / "job"), str(tmp_path / "again")]) == 0
-    assert contents(tmp_path / "again") == contents(tmp_path / "job")
+    again = tmp_path / "again (2)"
+    assert main(["flare", "job", "--resume", str(tmp_path / "job"), str(again)]) == 0
+    assert f"-j '{again}' --startup-kit" in capsys.readouterr().out  # as a shell takes it
+    assert contents(again) == contents(tmp_path / "job")
     assert maps_in(tmp_path / "job") is None
     assert main([*words[:4], str(tmp_path / "no"), *words[-2:], "--set", "epsilon=8"]) == 2
     assert "regresses on no maps" in capsys.readouterr().err
