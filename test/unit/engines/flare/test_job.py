@@ -58,7 +58,8 @@ def test_a_job_of_a_comparison_carries_the_public_maps_and_their_names(tmp_path,
     """The page of FLARE's consortium had no pictures, nor did the owner's settings the names."""
     labels = np.arange(8, dtype=np.int16).reshape(2, 2, 2)
     nib.save(nib.Nifti1Image(labels, np.eye(4)), tmp_path / "mine.nii.gz")
-    (tmp_path / "mine.txt").write_text("".join(f"{n} Region{n}\n" for n in range(1, 8)))
+    rows = "".join(f"{n}\tRegion{n}\n" for n in range(1, 8))
+    (tmp_path / "mine.tsv").write_text(f"index\tname\n{rows}")
     given = {"epsilon": 8.0, "delta": 1e-5, "n_sites": 4, "outcomes": "fnc",
              "variables": "dx control/SZ", "formula": "dx", "accept_low_quality": True}  # fmt: skip
     (tmp_path / "settings.toml").write_text(toml_text(given | {"computation": "capecontrast"}))
@@ -66,7 +67,7 @@ def test_a_job_of_a_comparison_carries_the_public_maps_and_their_names(tmp_path,
     words += ["--maps", str(tmp_path / "mine.nii.gz")]
     assert main([*words, str(tmp_path / "job")]) == 0
     config_folder = tmp_path / "job" / "app" / "config"
-    assert (config_folder / "public_maps.txt").read_text().startswith("1 Region1")
+    assert (config_folder / "public_maps.tsv").read_text().endswith(rows)
     assert maps_in(config_folder).read_bytes() == (tmp_path / "mine.nii.gz").read_bytes()
     found = read_job(tmp_path / "job")
     assert found.settings["networks"].startswith("Region1, Region2")
