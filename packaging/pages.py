@@ -66,7 +66,9 @@ def generated(top: Path) -> dict[str, str]:
         files[f"{folder}compspec.json"] = _json(compspec_of(name))
         page = f"docs/computations/{name}.md"
         if (top / page).is_file():
-            files[page] = with_settings(_read(top / page), own_settings(load(name).config))
+            files[page] = with_settings(
+                _read(top / page), own_settings(load(name).config, product.config)
+            )
     # The same at the top, in the layout of COINSTAC's simulator.
     files["inputspec.json"] = _read(top / "test/inputspec.json")
     rounds = rounds_table(product, {"epsilon": 1.0, "delta": 1e-5})
@@ -145,7 +147,7 @@ def config_page(config: type[Config]) -> str:
     lines = [
         "# Settings",
         "",
-        "Generated from the settings dataclass; do not edit. All of them are the owner's: sites",
+        "Generated from the settings of capedjica; do not edit. All are the owner's: sites",
         "map files and may refuse by their policy. Settings travel in the handshake, and their",
         "digest is compared before any budget is spent. `cape simulate --set name=value` sets one.",
     ]
@@ -155,11 +157,24 @@ def config_page(config: type[Config]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def own_settings(config: type[Config]) -> str:
-    # A setting that a computation declares anew (another default, fewer values) is its own.
-    common = {spec.name: spec for spec in dataclasses.fields(Config)}
-    own = [spec for spec in dataclasses.fields(config) if spec is not common.get(spec.name)]
-    return "\n".join([OWN, "", *_settings(config, own), "", END_OWN])
+def own_settings(config: type[Config], product: type[Config]) -> str:
+    # One that a computation declares anew (another default, fewer values) is its own.
+    common, joint = ({id(s) for s in dataclasses.fields(c)} for c in (Config, product))
+    texts, shown = texts_of(config), texts_of(product)
+    specs = dataclasses.fields(config)
+    own = [
+        spec
+        for spec in specs
+        if id(spec) not in common | joint or texts[spec.name] != shown[spec.name]
+    ]
+    lines = _settings(config, own) if own else []
+    if any(id(spec) in joint - common for spec in specs):
+        lines = (
+            ["Others: [config.md](../config.md).", "", *lines]
+            if own
+            else ["[config.md](../config.md)"]
+        )
+    return "\n".join([OWN, "", *lines, "", END_OWN])
 
 
 def _settings(config: type[Config], specs: list[Field[Any]]) -> list[str]:
