@@ -265,10 +265,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                f"{own['forecast'] / own['se'] - 1:+.0%}" for own, usual in pairs)]
         )  # fmt: skip
         if name in JUDGED:
-            powers.append(
-                [label, *(f"{short(*own['power'].values())} ({short(*usual['power'].values())})"
-                          for own, usual in pairs)]
-            )  # fmt: skip
+            powers.append([label, *(short(*own["power"].values()) for own, _ in pairs)])
     return "\n\n".join(map(drawn, (by_people, errors, powers)))
 
 
