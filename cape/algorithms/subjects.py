@@ -1,7 +1,5 @@
 """Results of single subjects, which only their site sees: maps, connectivity, spectra."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -35,7 +33,7 @@ def subject_maps(X: Data, S: Data) -> Array:
 
 
 def agreement(own: Array, common: Array) -> Array:
-    """Correlation of each map (D, R) of a subject with the common map, shape (R,)."""
+    """Correlation (R,) of a subject's maps (D, R) with the common ones."""
     return np.asarray(np.mean(z_scores(own) * z_scores(common), axis=0))
 
 

@@ -27,7 +27,8 @@ WITHHELD: Final = {
     "partly": "columns of the formula are nearly equal, so it is adjusted for them only in part",
     "ties": "too many people have the same value, such as 0",
     "no d": "the spread of their values is too small to be seen beside the noise",
-    "lacks": "no site with people of all groups has it, or it has one value for all",
+    "lacks": "no site with people of all groups has it, it has one value for all, "
+    "or a column of the formula follows from others",
 }
 # What outcomes are called, by the measure of maps; those of a table: outcomes
 _NOUNS: Final = {
