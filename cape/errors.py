@@ -103,7 +103,6 @@ CATALOGUE: Final[dict[str, str]] = {
     # 28n: computations of one release
     "E280": "The templates at site {site} are missing or cannot be used; see site-error.txt there.",
     "E281": "the sites have {got} templates, n_components={allowed}; set n_components to the number of templates.",
-    "E282": "{got} has no maps to compare with smooth noise; leave --surrogate out.",
     "E283": "The templates differ between sites: {sites}; map the owner's file at every site.",
     "E284": "{problem}; {do}",
     "E285": 'no site sends the public maps, which a site does only if its own policy names them; one site that knows them to be public writes public_maps = ["{got}"] into its site-policy.toml.',

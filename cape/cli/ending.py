@@ -1,7 +1,5 @@
 """Print the results of a run on this computer, in the words of its page."""
 
-from __future__ import annotations
-
 import shlex
 import textwrap
 import webbrowser

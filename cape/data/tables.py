@@ -8,7 +8,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -108,12 +108,9 @@ def line_cells(line: Line) -> tuple[str, ...]:
         raise UnusableFile(IssueCode.TABLE_LINE, f"{line}: {err}") from err
 
 
-def table_cells(
-    content: bytes, delimiter: str, *, comments: bool = True
-) -> list[tuple[Line, tuple[str, ...]]]:
+def table_cells(content: bytes, delimiter: str) -> list[tuple[Line, tuple[str, ...]]]:
     """Return the lines of a table with their cells, all as many as the header has."""
-    lines = table_lines(content, delimiter, comments=comments)
-    rows = [(line, line_cells(line)) for line in lines]
+    rows = [(line, line_cells(line)) for line in table_lines(content, delimiter)]
     width = len(rows[0][1])
     ragged = [(line, cells) for line, cells in rows if len(cells) != width]
     if ragged:
@@ -347,8 +344,13 @@ def places_of(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[
 def read_labels(path: Path) -> tuple[str, ...]:
     """Return whom each row of a table of people names; `UnusableFile` or OSError."""
     header, rows = rows_of_people(path, comments=True)
+    return row_labels(header, rows, path.name)
+
+
+def row_labels(header: Sequence[str], rows: Iterable[PersonRow], table: str) -> tuple[str, ...]:
+    """As `read_labels`, of a table that is read."""
     person, _ = places_of(header, ())
-    labels = tuple(row.label(path.name, person) for row in rows)
+    labels = tuple(row.label(table, person) for row in rows)
     if not labels:
         raise UnusableFile(IssueCode.RECORDS_EMPTY, "1 line")
     return labels

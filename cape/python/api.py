@@ -538,7 +538,6 @@ def simulate(
     image: str = "",
     memory: str = "",
     maps: str | Path | None = None,
-    surrogate: bool = False,
     replace: bool = False,
     all_pages: bool = False,
     on_progress: OnProgress | None = None,
@@ -557,7 +556,6 @@ def simulate(
     image, memory : str; the image of docker and coinstac, and the memory of a container
     maps : path, optional
         Results of a finished run, or a file of public templates (capecontrast, capedualreg).
-    surrogate : bool; also run smooth noise and show its figures
     replace : bool; begin anew where a run has ended, or was stopped; else a stopped one goes on
     all_pages : bool; draw the page of every site, not of the first alone
     on_subject : callable, optional; called after every person read
@@ -584,8 +582,6 @@ def simulate(
     if maps is not None and not Path(maps).exists():
         problem = f"no file {maps} of maps"
         raise ConfigError("E284", problem=problem, do="give a file, or the folder of a result.")
-    if surrogate:
-        require(LABORATORY, "surrogate")
     values = {**(settings or {}), **privacy_given(epsilon, private, settings)}
     values |= {} if delta is None else {"delta": delta}
     options = RunOptions(
@@ -604,13 +600,7 @@ def simulate(
         on_progress=on_progress,
         on_subject=on_subject,
     )
-    folder = simulation.simulate(Path(directory), options, _find_way)
-    # After the results are written, so that an error here keeps them.
-    if surrogate:
-        from cape.lab.surrogate import add_surrogate
-
-        add_surrogate(Path(directory), folder)
-    return folder
+    return simulation.simulate(Path(directory), options, _find_way)
 
 
 @in_python_words

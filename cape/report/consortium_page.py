@@ -40,7 +40,6 @@ from cape.report.results import (
     MapResults,
     Results,
     RunSettings,
-    SurrogateFigures,
     TableFolder,
     order_line,
     read_folder,
@@ -369,8 +368,6 @@ def _separation(folder: MapFolder, drawn: bool) -> Values:
         "model": model,
         "calibrated": CALIBRATED,
         "templates": templates,
-        "here": SurrogateFigures.of(folder.results),
-        "surrogate": folder.surrogate,
         # The spatial set of images has its own chapter (`_free_spatial_set`).
         **_free_set(folder, drawn=drawn and model.kind == "temporal" and not model.of_images),
     }

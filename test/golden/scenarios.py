@@ -80,7 +80,6 @@ PRODUCT = {
     "one-site": Play(
         _run(" --set noise=local --set min_sites=1", data=IMAGES.replace("3,2,2", "7"))
     ),
-    "surrogate": Play(_run(" --surrogate"), slow=("memory",)),
 }
 MEAN = " --set computation=capemean --set low=-3 --set high=3"
 PAPER = " --set computation=paperdjica"

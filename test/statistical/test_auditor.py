@@ -23,8 +23,7 @@ from cape.privacy.noise import SecureNoise
 from cape.protocol import secure_sum
 from cape.secagg import keys
 from cape.secagg.field import quantized_sum
-from cape.simulation.dropout import ActiveSites
-from cape.simulation.transports import DocumentTransport, InProcess, make_places
+from cape.simulation.transports import ActiveSites, DocumentTransport, InProcess, make_places
 from cape.site.policy import SitePolicy
 from cape.site.store import FileStore
 from support import say, wiretap

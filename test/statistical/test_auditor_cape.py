@@ -27,7 +27,7 @@ from cape.protocol.secure_sum import Release
 from cape.secagg import aggregator_steps
 from cape.secagg.aggregator_steps import SurvivorSum
 from cape.simulation import memory as links
-from cape.simulation.dropout import ActiveSites, Drop
+from cape.simulation.transports import ActiveSites, Drop
 from support import wiretap
 from support.auditor import TOO_MUCH, check_sound, check_tight
 

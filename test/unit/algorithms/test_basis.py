@@ -7,8 +7,7 @@ import pytest
 
 from cape.algorithms import basis
 from cape.errors import ConfigError
-from cape.lab.synthetic.generators import blob_maps
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, blob_maps
 from support.closed_forms import map_energy
 
 

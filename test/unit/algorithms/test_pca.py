@@ -9,8 +9,7 @@ import pytest
 
 from cape.algorithms.linalg import smat, svec
 from cape.algorithms.pca import ProjectorPca, leading_projector, rank_guard
-from cape.lab.synthetic.generators import generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, generate
 from cape.protocol.subject_views import map_stack, unit_trace
 
 

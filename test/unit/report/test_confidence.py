@@ -13,8 +13,7 @@ import utility
 from cape.algorithms.scores import match_maps
 from cape.computations import load
 from cape.forecast.temporal import TemporalRule
-from cape.lab.synthetic.generators import generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, generate
 from cape.protocol.outcome import IcaOutcome
 from cape.report import confidence, page
 from cape.report.consortium import components_of

@@ -18,8 +18,7 @@ from cape.algorithms.component_order import z_scores
 from cape.cli import main
 from cape.counting import CountedPeople
 from cape.errors import ConfigError
-from cape.lab.synthetic.generators import blob_maps
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, blob_maps
 from cape.privacy.ledger import read_entries
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import SiteOutcome, Table

@@ -18,9 +18,8 @@ from cape.computations.tables import capemean
 from cape.errors import CapeWarning, ConfigError, PrivacyBudgetError
 from cape.protocol.messages import FeatureSpace
 from cape.settings.resolved import resolve
-from cape.simulation.dropout import ActiveSites
 from cape.simulation.run_loop import run_to_end
-from cape.simulation.transports import DocumentTransport, InProcess, make_places
+from cape.simulation.transports import ActiveSites, DocumentTransport, InProcess, make_places
 from cape.site.context import SiteContext
 from cape.site.policy import SitePolicy
 from support.simulation import simulate

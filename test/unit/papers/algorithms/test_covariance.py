@@ -6,8 +6,7 @@ import pytest
 from cape.algorithms.estimators import UNCLIPPED
 from cape.algorithms.linalg import smat, svec
 from cape.algorithms.whitening import reduce_subject, whiten
-from cape.lab.synthetic.generators import generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, generate
 from cape.papers.algorithms.covariance import CovariancePca, EigenWhitening
 from cape.protocol.subject_views import map_stack, unit_trace
 

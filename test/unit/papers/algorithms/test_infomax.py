@@ -6,8 +6,7 @@ import pytest
 from cape.algorithms.estimators import UNCLIPPED
 from cape.algorithms.scores import isi
 from cape.algorithms.unmixing import unit_rows
-from cape.lab.synthetic.generators import Study, generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, Study, generate
 from cape.papers.algorithms.infomax import (
     BIAS_BOUND,
     GRADIENT_BOUND,
