@@ -3,9 +3,7 @@
 Each matrix is stored in bands of rows that are nonzero in few columns.
 """
 
-from __future__ import annotations
-
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -37,7 +35,7 @@ class AxisProducts:
     steps: tuple[Array, Array, Array]
 
     @classmethod
-    def of(cls, first: Array, second: Array, third: Array) -> AxisProducts:
+    def of(cls, first: Array, second: Array, third: Array) -> Self:
         (x, _), (y, old_y), (z, old_z) = first.shape, second.shape, third.shape
         shapes = (x, old_y, old_z), (x, y, old_z), (x, y, z)
         one, two, three = (np.empty(shape) for shape in shapes)

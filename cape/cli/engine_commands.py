@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -83,7 +84,7 @@ def job_command(
         )
     check_before_it_leaves(str(plan.settings), resume or settings)
     write_job(folder, plan)
-    do = f"next: nvflare job submit -j {folder} --startup-kit KIT"
+    do = f"next: nvflare job submit -j {shlex.quote(str(folder))} --startup-kit KIT"
     fields = {"run": plan.run, "job": str(folder)}
     result(fields, f"{folder}: run {plan.run}", do, as_json=as_json)
 

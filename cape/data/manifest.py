@@ -12,7 +12,7 @@ from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.marks import EXCLUDE, check_no_other_marks, column_places, exclude_says
 from cape.data.names import normal
 from cape.data.runs import MAX_TR, Mention, SiteRun, leads_out
-from cape.data.tables import MISSING_CELLS, PERSON, bounded, table_cells
+from cape.data.tables import EMPTY_CELLS, PERSON, bounded, table_cells
 from cape.delimited import Line, delimiter_of, is_number
 from cape.settings.own_words import OwnWords
 
@@ -134,7 +134,7 @@ def _row(
 
 def _number(cell: str, column: str, most: float) -> float:
     # "nan" is an error here: a program failed to compute the repetition time.
-    if cell.lower() in MISSING_CELLS and cell.lower() != "nan":
+    if cell.lower() in EMPTY_CELLS and cell.lower() != "nan":
         return 0.0
     number = float(cell) if is_number(cell) else math.nan
     if not 0 <= number <= most or (column == "n_dummy" and number != int(number)):

@@ -54,6 +54,8 @@ MAX_NAMES: Final = 3
 # The label in the name of a file, and what follows it
 _LABEL_AND_END: Final = re.compile(r"(sub-[A-Za-z0-9]+)([^A-Za-z0-9/][^/]*)")
 MAX_WAYS: Final = 6
+# Endings of files that hold one packed file
+PACKED: Final = ("gz", "bz2", "xz", "zst", "zip", "7z")
 # The source of a list in Python of which no name says whose it is
 _OF_EACH: Final = "list"
 # Entities listed where no image fits, as examples.
@@ -230,6 +232,7 @@ class _Reader:
         by_names = self._of_bids(series, is_alone=not (table or self.words.layout))
         if not is_list:
             self._note_surfaces(names, by_names)
+            self._note_packed(names, by_names)
         stated = None
         if table:
             stated = self._of_manifest(table)
@@ -309,6 +312,26 @@ class _Reader:
                 elif named:
                     observed = "named as a surface or CIFTI file"
                     self.findings.add(IssueCode.SURFACE_DATA, f"{name}: {observed}")
+
+    def _note_packed(self, names: Sequence[str], by_names: _Draft) -> None:
+        """Name series that are packed as no reader expects, and those whose only ones they are."""
+        for name in names:
+            inside, found, end = name.rpartition(".")
+            if not found or end.lower() not in PACKED or self._of_the_kind([name]):
+                continue
+            with suppress(UnusableFile):
+                named = read_name(inside) if self._of_the_kind([inside]) else None
+                if named is None or why_no_series(named):
+                    continue
+                by_names.not_taken[name] = "it is packed: unpack it"
+                if normal(named.label) not in by_names.shown:
+                    accepted = " or ".join(suffixes_of(self.config.feature_space))
+                    self.findings.add(
+                        IssueCode.FILE_TYPE_UNUSABLE,
+                        f"{name}: ends in .{end}",
+                        stops=False,
+                        accepted=accepted,
+                    )
 
     def _of_the_kind(self, names: Sequence[str]) -> list[str]:
         space = self.config.feature_space

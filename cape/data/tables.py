@@ -39,7 +39,11 @@ PERSON: Final = "participant_id"
 SESSION: Final = "session_id"
 # How pandas writes a column without a name, and how it writes it again after reading.
 UNNAMED: Final = (("",), ("Unnamed: 0",))
-MISSING_CELLS: Final = ("", "n/a", "na", "nan", "none", "null", "-", ".")
+# Small letters of an empty cell, and of one that a program could not fill.
+EMPTY_CELLS: Final = ("", "n/a", "na", "nan", "none", "null", "-", ".")
+MISSING_CELLS: Final = (
+    *EMPTY_CELLS, "<na>", "--", "#n/a", "#ref!", "#value!", "#div/0!", "#name?", "#null!", "#num!",
+)  # fmt: skip
 # Bytes of a table of confounds, runs or people: 10,000 rows of 1000 columns of 20 characters.
 MAX_LIST_BYTES: Final = 200 * 2**20
 # Letters of a row that is one person; more is a file pasted into it.
@@ -398,14 +402,21 @@ def _record(cell: str, line: Line) -> float:
     return float(cell)
 
 
-def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> tuple[Array, str]:
-    """Return columns (T, K) and the file's SHA-256; `issues` gets empty cells of the first row."""
+def read_confounds(
+    path: Path, columns: Sequence[str] | None, issues: list[Issue]
+) -> tuple[Array, str]:
+    """Return columns (T, K) and the file's SHA-256; `issues` gets empty cells of the first row.
+
+    None: all columns but the row numbers of pandas.
+    """
     content = bounded(path)
     try:
         (_, header), *rows = table_cells(content, delimiter_of(path.name, "\t"))
     except UnusableFile as err:
         # The caller adds the name of the image; the fault is in the table beside it.
         raise err.issue.verdict(f"{path.name}: ") from None
+    if columns is None:
+        columns = header[1:] if header[:1] in UNNAMED else header
     absent = [name for name in columns if name not in header]
     if absent:
         more = " ..." if len(header) > MAX_HEADINGS else ""

@@ -284,12 +284,13 @@ def _listed(name: str, words: Words) -> str:
 
 
 def _tables_of(sites: Any) -> dict[str, Any]:
-    """Return the table of each site; ConfigError CAPE-E284 for anything else."""
+    """Return the columns of each site by name; ConfigError CAPE-E284 for anything else."""
 
     def is_table(x: Any) -> bool:
-        is_one = hasattr(x, "columns") or isinstance(x, Mapping)
-        return is_one and not any(
-            isinstance(x[name], Mapping | str) or hasattr(x[name], "columns") for name in x
+        if hasattr(x, "columns"):
+            return True
+        return isinstance(x, Mapping) and not any(
+            isinstance(column, Mapping | str) or hasattr(column, "columns") for column in x.values()
         )
 
     if is_table(sites):
@@ -300,7 +301,25 @@ def _tables_of(sites: Any) -> dict[str, Any]:
         problem = "sites that are not tables"
         do = "give a data frame, or columns by name, for each site."
         raise ConfigError("E284", problem=problem, do=do)
-    return dict(sites)
+    return {name: _columns_of(str(name), table) for name, table in sites.items()}
+
+
+def _columns_of(site: str, table: Any) -> Any:
+    """Return a table by columns; those that a frame has as its index count as columns."""
+    if not hasattr(table, "columns"):
+        return table
+    there = list(map(str, table.columns))
+    if twice := next((name for name in there if there.count(name) > 1), ""):
+        problem = f"the table of {site} has {there.count(twice)} columns {twice}"
+        raise ConfigError("E284", problem=problem, do="keep one.")
+    index: Any = getattr(table, "index", None)
+    names = [name for name in getattr(index, "names", ()) if isinstance(name, str)]
+    own = {
+        name: list(index.get_level_values(name))
+        for name in names
+        if name.lower() not in column_names(there)
+    }
+    return {**own, **{str(name): table[name] for name in table.columns}}
 
 
 def _in_words(setting: str, columns: object) -> str:

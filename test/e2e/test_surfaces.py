@@ -1,7 +1,5 @@
 """Studies in CIFTI from files to maps and pages: validate, budget, simulate, report."""
 
-from __future__ import annotations
-
 import json
 from itertools import permutations
 

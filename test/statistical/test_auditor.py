@@ -9,8 +9,6 @@ at mu 3, leave 6 standard errors).  Entropy is fresh.  The mistakes at the end m
 a check red.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -9,8 +9,6 @@ too (five standard errors at 22,000 guesses of each sign).  The mistakes at the 
 check red.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Public bases: orthonormal, nested, unique."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

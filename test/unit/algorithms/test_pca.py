@@ -1,7 +1,5 @@
 """The common subspace: projectors, second moments, the rank guard."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The verdict of dithered rounds, and where their rounds begin."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -150,7 +150,7 @@ def test_other_names_of_columns_are_found_within_a_site(tmp_path):
     assert "hippocampus" not in str(error)
 
 
-def test_too_many_features_say_number_of_megabytes_and_what_to_use_instead(tmp_path):
+def test_too_many_features_say_how_many_megabytes_and_what_to_use_instead(tmp_path):
     folder = consortium(tmp_path / "data")
     error = stopped(
         folder / "local1", config(max_features=10), "E145", "12 features", "MB per release"

@@ -157,6 +157,7 @@ def test_who_is_not_in_the_table_stays_counted_and_is_told(tmp_path) -> None:
         (TABLE.replace("Dx", "diagnosis"), "dx: volumes.tsv, participants.tsv"),
         (TABLE.replace("Dx", "dxx"), "did you mean 'dxx'"),
         (TABLE.replace("note", "DX"), "2 columns dx"),
+        (TABLE.replace("note", "participant_id"), "2 columns participant_id"),
         (TABLE.replace("participant_id", "subject"), "no column participant_id; found subject"),
         (TABLE.replace("sub-", "case-").replace("\n03", "\ncase-03"), "none of 4 people here"),
         (TABLE.replace("\t", ","), "participants.tsv: line 1"),

@@ -1,7 +1,5 @@
 """capemean: estimators against plain numpy, then whole runs in the simulator."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
