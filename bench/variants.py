@@ -1,4 +1,4 @@
-"""The default over all presets of the synthetic package: q, map r, worst map, verdict, claimed r.
+"""The default over `paper`, `realistic` and `bench/presets.py`: q, map r, worst map, verdict.
 
     python bench/variants.py --g 110,170,240 --seeds 0 --json rows.json
     python bench/variants.py --presets jitter,fields --g 170 --paired-with ../other-tree --draws 6
@@ -121,22 +121,23 @@ class Subjects:
 
 
 def subjects_of(name: str, n_subjects: int, n_components: int, seed: int) -> Subjects:
-    from cape.lab.synthetic.generators import generate
-    from cape.lab.synthetic.presets import PRESETS
+    from presets import VariedStudy, study_of
 
     if name in NULL:
         data = noise(n_subjects, seed, smooth=name == "smooth-noise")
         return Subjects(data, np.full(n_subjects, data.shape[2]), None)
-    study = generate(PRESETS[name], n_subjects=n_subjects, seed=seed, n_components=n_components)
+    study = study_of(name, n_subjects=n_subjects, seed=seed, n_components=n_components)
     data = study.subjects()
-    lengths = np.full(n_subjects, data.shape[2]) if study.lengths is None else study.lengths
+    lengths = np.full(n_subjects, data.shape[2])
+    if isinstance(study, VariedStudy):
+        lengths = study.lengths
     return Subjects(data, lengths, study.A)
 
 
 def noise(n_subjects: int, seed: int, *, smooth: bool, n_times: int = 250) -> np.ndarray:
     """Return subjects (M, d, T) of Gaussian noise, AR(1) .4 in time, smooth in space or white."""
     from cape.algorithms.basis import dct_image
-    from cape.lab.synthetic.differences import random_fields
+    from presets import random_fields
 
     rng = np.random.default_rng([seed, 8])
     data = rng.standard_normal((n_subjects, D, n_times), dtype=np.float32)
@@ -255,11 +256,12 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    from cape.lab.synthetic.presets import PRESETS
+    from cape.lab.synthetic.generators import PRESETS
+    from presets import VARIANTS
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--presets", default=",".join((*PRESETS, *NULL)))
+    parser.add_argument("--presets", default=",".join((*PRESETS, *VARIANTS, *NULL)))
     parser.add_argument("--g", default="110,170,240")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--draws", type=int, default=1, help="of the noise, on the same subjects")

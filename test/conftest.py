@@ -28,7 +28,7 @@ hypothesis.settings.load_profile("fixed")
 
 DRAWN = (
     "test/golden/", "test/relations/test_pages", "test/unit/report/", "test/unit/python/",
-    "test/unit/papers/test_account", "test/e2e/test_engine", "test/e2e/test_report",
+    "test/e2e/test_engine", "test/e2e/test_report",
     "test/e2e/test_surfaces", "test/project/test_figures",
 )  # fmt: skip
 

@@ -85,7 +85,7 @@ def tables_with(base: Path, words: OwnWords, columns: Sequence[str]) -> dict[str
         raise _without_columns(absent, headers)
     for name in found:
         # A row is read from its left end, so that its first cell is what no fault can move.
-        if PERSON in headers[name][1:]:
+        if PERSON in headers[name][1:] and headers[name][0] != PERSON:
             raise UnusableFile(IssueCode.PERSON_FIRST, f"{name}: {', '.join(headers[name])[:80]}")
     return found
 

@@ -146,7 +146,7 @@ def test_a_site_that_takes_the_place_of_a_named_one_is_refused_by_every_site() -
             hostile.told(link, own.site, **hostile.body_of(hostile.roster_of(link, entries)))
 
 
-def test_an_owner_who_does_not_say_number_of_sites_there_are_gets_no_card() -> None:
+def test_an_owner_who_does_not_say_how_many_sites_there_are_gets_no_card() -> None:
     """Even the number of subjects stays at the site."""
     link = links.MemoryTransport(
         tiny.TINY, tiny.settings(), {"site0": tiny.TinySource(tiny.data_of(1)["site0"])},

@@ -17,7 +17,7 @@ import pytest
 from cape.errors import CapeError
 from cape.lab.engines import containers as container
 from cape.lab.synthetic.consortium import Request, write_consortium
-from cape.python.api import simulate_folder as simulate
+from cape.python.api import simulate
 from support.comparison_study import write_study
 from support.engines import IMAGE, content
 

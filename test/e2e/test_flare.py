@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cape.cli import main
-from cape.python.api import simulate_folder as simulate
+from cape.python.api import simulate
 from cape.report import add_score
 from cape.simulation.simulate import compare_with_truth
 from cape.site.policy import SitePolicy

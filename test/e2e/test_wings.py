@@ -71,7 +71,6 @@ NEEDS = {
         ["synth", "other"],
         [*RUN, "--through", "docker"],
         [*RUN, "--through", "coinstac"],
-        [*RUN, "--surrogate"],
         ["rerun", "finished", "--out", "again"],
     ],
     NEUROFLAME: [["neuroflame", "."]],

@@ -56,8 +56,8 @@ from cape.secagg.messages import MaskShares, SealedShareBook, SurvivorSignatures
 from cape.secagg.site_steps import AdvertisedSite, ReadySite, SharedSite
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
-from cape.simulation.dropout import read_drop
 from cape.simulation.run_loop import read_setup
+from cape.simulation.transports import read_drop
 from cape.site.identity import IdentityFiles, KnownSites
 from cape.site.ledger_lines import FIRST_LINK, read_lines
 from cape.site.places import SETUP_FILE, SitePlaces

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cape.algorithms import looks
-from cape.papers import accountants, correlated, formulas
+from cape.papers import accountants, correlated
 from cape.privacy import accounting
 from cape.privacy import mechanisms as release_integers
 from cape.privacy.cost import Cost
@@ -77,9 +77,9 @@ WRONG = {  # script: module (None: itself), name, what takes its place
     "float_noise": (np.random, "default_rng", CoarseNormal),
     "masked_replies": (keys, "_apply_stream", lambda _, *rest: REAL_STREAM(np.add, *rest)),
     "moments_sign": (
-        formulas, "moments_epsilon", formulas.moments_epsilon_printed,
+        accountants, "moments_epsilon", accountants.moments_epsilon_printed,
     ),
-    "pooled_cape_conventional": (accountants, "view_factor", lambda **_: Fraction(1, 2)),
+    "pooled_cape_conventional": (None, "view_factor", lambda **_: Fraction(1, 2)),
     "rdp_units": (
         None, "printed_variance",
         lambda learning_rate, pooled_std, sensitivity: (pooled_std / sensitivity) ** 2,

@@ -19,6 +19,7 @@ EXPLAINED = {
     "public_order": "of the people of a site, and of the columns of an epoch",
     "main": "the entry point of a program",
     "rerun": "`cape.rerun`, and the simulation behind it",
+    "simulate": "`cape.simulate`, and the simulation behind it",
 }
 
 

@@ -18,7 +18,7 @@ from cape.privacy.mechanisms import check_overflow, plan_event, verify_event
 from cape.protocol.messages import Released
 from cape.protocol.phases import advance_aggregator, advance_site
 from cape.simulation import memory as driver
-from cape.simulation.dropout import Drop
+from cape.simulation.transports import Drop
 from support import tiny
 
 SEED = 3

@@ -32,8 +32,8 @@ from cape.protocol.zero_sum import ZeroSum
 from cape.secagg.field import quantized_sum
 from cape.settings.config import Config
 from cape.settings.option import option
-from cape.simulation.dropout import Drop
 from cape.simulation.memory import MemoryTransport
+from cape.simulation.transports import Drop
 from cape.site.policy import SitePolicy
 
 SIZE = 4

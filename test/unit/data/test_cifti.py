@@ -19,8 +19,8 @@ from nibabel.cifti2.parse_cifti2 import Cifti2Parser
 from nibabel.gifti.util import array_index_order_codes, gifti_encoding_codes
 
 from cape.data import cifti
+from cape.data.cifti import read_vertices
 from cape.data.discovery import list_site
-from cape.data.gifti import read_vertices
 from cape.data.issues import Findings
 from cape.data.pipeline import inspect_site, load_site
 from cape.data.subjects import subject_matrix
