@@ -1,7 +1,5 @@
 """The files of the consortium as typed records, fields in the order of the files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
