@@ -320,8 +320,8 @@ class _Reader:
             if not found or end.lower() not in PACKED or self._of_the_kind([name]):
                 continue
             with suppress(UnusableFile):
-                named = read_name(inside) if self._of_the_kind([inside]) else None
-                if named is None or why_no_series(named):
+                named = bids.read_name(inside) if self._of_the_kind([inside]) else None
+                if named is None or bids.why_no_series(named):
                     continue
                 by_names.not_taken[name] = "it is packed: unpack it"
                 if normal(named.label) not in by_names.shown:
