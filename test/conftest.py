@@ -1,7 +1,5 @@
 """Set-up of all tests: pinned linear algebra, fixed examples of hypothesis, no pages of runs."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from contextlib import nullcontext

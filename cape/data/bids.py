@@ -3,8 +3,6 @@
 No file is opened here.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Collection, Mapping, Sequence

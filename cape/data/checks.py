@@ -4,8 +4,6 @@ Acceptance depends on one subject and public limits, never on other people's dat
 declares features and their names; without noise they may come from the first file.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """A site's people and the feature space of their data, before any series is read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The type of a file by its first bytes, since its name may be wrong."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 from typing import Final

@@ -3,8 +3,6 @@
 No file of data is opened here.
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ learns of it.  Faults of a table itself stop the site: a column that no table or
 names that fit no person.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

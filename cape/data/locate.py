@@ -1,7 +1,5 @@
 """From names that a site states to files on its disk: each inside the folder, each counted once."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A site's manifest: a table with one row per run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath

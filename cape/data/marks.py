@@ -4,8 +4,6 @@ One column is read.  Whatever else looks like a mark is refused until the site s
 a mark that is overlooked would take somebody in who must not be.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

@@ -8,8 +8,6 @@ first, so that a lesion of one side does not decide.  Left and right look alike:
 mirrored is not found.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -6,8 +6,6 @@ refused, and so are labels that look alike and several versions of one run.  No 
 tables whose rows are people.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

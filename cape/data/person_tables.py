@@ -4,8 +4,6 @@ The owner names columns, the site names files: those of `tables` in its own file
 participants.tsv and phenotype/*.tsv as BIDS has them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """One run with the signals to regress out of it; the same files give the same bits."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

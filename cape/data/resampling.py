@@ -5,8 +5,6 @@ These matrices are small (new by old voxels of an axis) and formed once per imag
 takes three matrix products in float64.  If grids are turned or sheared, scipy interpolates.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

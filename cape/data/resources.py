@@ -1,7 +1,5 @@
 """Memory and disk that a site needs, from public numbers and the lengths of its series."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """One run of a person: what the site states about it, and its series."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple

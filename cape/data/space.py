@@ -3,8 +3,6 @@
 All are reoriented to the closest RAS axes before hashing: storage order does not change a digest.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

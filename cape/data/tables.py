@@ -1,7 +1,5 @@
 """Tables of text that a site supplies; a table that breaks a rule is refused with the line."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import hashlib

@@ -4,8 +4,6 @@ Needs a Docker service and the image of this project (`make test-engine` gives b
 `docker` keeps these tests out of the default run.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -5,8 +5,6 @@ Nothing is emulated.  The marker `flare` keeps these tests out of the default ru
 nvflare; what needs none is in test/unit/engines/flare/test_rounds.py.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -4,8 +4,6 @@ Short forms of bench/separations.py (256 subjects, three seeds): the figures the
 quote.  Bounds are those of the acceptance.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 

@@ -5,8 +5,6 @@ the data layer); any other exception is a finding.  So is an accepted document t
 back as itself, and more memory or time than `run.py` and `test_fuzz.py` allow.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import gzip

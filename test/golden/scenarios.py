@@ -4,8 +4,6 @@
 the folder that follows it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 BOTH = ("memory", "process")

@@ -1,7 +1,5 @@
 """Every claim of docs/privacy.md has a script that shows it, and that fails when it is false."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Every promise of docs/threat-model.md names a test that exists, and that really runs."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

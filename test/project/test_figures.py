@@ -1,7 +1,5 @@
 """The harness of the papers' figures: found by listing, resumed, written with its settings."""
 
-from __future__ import annotations
-
 import csv
 import json
 

@@ -1,7 +1,5 @@
 """What pages and the forecast say was measured is what bench/measured holds."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A public name is defined in one module, so that a reader who searches for it finds one thing."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterator

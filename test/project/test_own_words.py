@@ -1,7 +1,5 @@
 """Words of numpy, nibabel, scipy and Python reach nobody: errors of files are told in our own."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

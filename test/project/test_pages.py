@@ -1,7 +1,5 @@
 """Pages of docs/ and other generated files are never stale, and hold what they promise."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

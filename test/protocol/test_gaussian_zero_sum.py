@@ -1,7 +1,5 @@
 """Gaussian zero-sum noise (Imtiaz et al., Alg. 1 and 2) in whole runs, and what it is charged."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 from typing import Any

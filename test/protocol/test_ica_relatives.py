@@ -1,7 +1,5 @@
 """The papers' joint ICA through the whole protocol: Alg. 3 and 4, djICA, DP-djICA of 2016."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

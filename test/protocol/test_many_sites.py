@@ -1,7 +1,5 @@
 """Runs of many sites: addressed shares, the graph of SecAgg+, what an aggregator may try there."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -1,7 +1,5 @@
 """Whole runs whose sites drop out, through the real engine: the survivors' sum, or nothing."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

@@ -6,8 +6,6 @@ index and words were dropped without a word; other types were errors of Python.
 Belongs to `cape/python/people.py` and `cape/python/groups.py`.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from itertools import count

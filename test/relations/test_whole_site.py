@@ -4,8 +4,6 @@ Of the same fault in fewer people the site is told how many, and the run goes on
 comparisons have relations of their own.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import gzip

@@ -4,8 +4,6 @@ Every party runs in memory through the engine, as in a real run; a site's answer
 point of each subject, so the plain sum is known exactly.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace

@@ -5,8 +5,6 @@ Settings that no road takes: `test/relations/test_roads.py`.
 Belongs to `cape/data/pipeline.py`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import fields

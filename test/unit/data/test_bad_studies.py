@@ -10,8 +10,6 @@ library, that a refusal says what to do, and that what others may read names nob
 Belongs to `cape/data/pipeline.py`.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

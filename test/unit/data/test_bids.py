@@ -1,7 +1,5 @@
 """Who takes part of a BIDS folder: sessions and runs by the owner, people by the site's list."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """CIFTI files as inputs: structure, series, findings, maps; and what a peer may send of them."""
 
-from __future__ import annotations
-
 import base64
 import re
 import tracemalloc

@@ -1,7 +1,5 @@
 """The folder of a store: who may use it, what it says of itself, and that it can be emptied."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

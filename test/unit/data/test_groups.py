@@ -1,7 +1,5 @@
 """Variables and outcomes of people, from the tables of a site."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

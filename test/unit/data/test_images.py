@@ -1,7 +1,5 @@
 """Reading images and masks: against nibabel, against the same image stored in another way."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reduced data are read once, kept without names, believed only while nothing changed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

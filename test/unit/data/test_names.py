@@ -3,8 +3,6 @@
 Belongs to `cape/data/names.py`.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import unicodedata

@@ -3,8 +3,6 @@
 Belongs to `cape/data/reading.py`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Volumes reach the mask with the bits of scipy alone; gzip by either package."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 from pathlib import Path

@@ -3,8 +3,6 @@
 Belongs to `cape/data/reading.py`.
 """
 
-from __future__ import annotations
-
 import gzip
 import importlib
 import shutil

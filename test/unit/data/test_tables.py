@@ -1,7 +1,5 @@
 """Tables of records: rows are subjects, the header is public, whatever is wrong is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

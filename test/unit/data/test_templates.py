@@ -3,8 +3,6 @@
 Belongs to `cape/data/templates.py`.
 """
 
-from __future__ import annotations
-
 import re
 
 import nibabel as nib

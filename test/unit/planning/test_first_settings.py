@@ -1,7 +1,5 @@
 """``cape init``: a folder becomes settings that its owner can read; what is open is asked."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import tomllib

@@ -5,8 +5,6 @@ Files lie on a disk.  What `cape people` prints is typed into it, until it says 
 Belongs to `cape/planning/people.py`.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import random

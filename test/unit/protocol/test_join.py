@@ -1,7 +1,5 @@
 """`join`: what must be equal everywhere is compared, and every difference is named."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from dataclasses import replace

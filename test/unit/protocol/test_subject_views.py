@@ -1,7 +1,5 @@
 """Volumes of a moved head are left out of temporal rounds."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The ports of the parties: charges, policy, publishing."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A person who is forgotten: what goes, what stays, and what an interruption leaves."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

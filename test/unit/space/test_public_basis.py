@@ -1,7 +1,5 @@
 """``basis = "templates"``: the owner's public maps are the basis in which everything happens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
