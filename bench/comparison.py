@@ -248,9 +248,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in dict.fromkeys(one["row"] for one in rows):
         of = {name: found for (name, _, at), found in cells.items() if at == row}
         by_people.append(
-            [row, *(f"{mean(of[name]['cape'], 'null', 'coverage', 'withheld')} "
-                    f"({mean(of[name]['least squares'], 'null', 'coverage')})" for name in JUDGED)]
-        )  # fmt: skip
+            [row, *(mean(of[name]["cape"], "null", "coverage", "withheld") for name in JUDGED)]
+        )
     budgets = [f"M {M} S {S} epsilon {epsilon:g}" for M, S, epsilon in BUDGETS]
     errors = [["question", "null, coverage", *budgets]]
     powers = [["question", *budgets]]
@@ -266,10 +265,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                f"{own['forecast'] / own['se'] - 1:+.0%}" for own, usual in pairs)]
         )  # fmt: skip
         if name in JUDGED:
-            powers.append(
-                [label, *(f"{short(*own['power'].values())} ({short(*usual['power'].values())})"
-                          for own, usual in pairs)]
-            )  # fmt: skip
+            powers.append([label, *(short(*own["power"].values()) for own, _ in pairs)])
     return "\n\n".join(map(drawn, (by_people, errors, powers)))
 
 

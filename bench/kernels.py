@@ -27,8 +27,7 @@ import numpy.typing as npt
 
 from cape.algorithms.quasi_newton import QuasiNewton, Score
 from cape.algorithms.whitening import LogEuclidean, reduce_subject, whiten
-from cape.lab.synthetic.generators import generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, generate
 from cape.papers.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND, Infomax
 from cape.protocol.subject_views import map_stack, unit_trace
 

@@ -78,9 +78,8 @@ def played(folder: Path, sites: Mapping[str, Path], settings: dict[str, Any]) ->
     import nibabel as nib
     import numpy as np
 
-    from cape.simulation.dropout import ActiveSites
     from cape.simulation.run_loop import run_to_end
-    from cape.simulation.transports import DocumentTransport, NewProcess, make_places
+    from cape.simulation.transports import ActiveSites, DocumentTransport, NewProcess, make_places
     from cape.site.policy import SitePolicy
 
     work = folder / "work"

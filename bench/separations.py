@@ -37,9 +37,7 @@ from cape.computations import load
 from cape.data.space import grid_of, mask_space
 from cape.forecast.rule import RunSize
 from cape.lab.synthetic.brain import NETWORKS, Scanner, network_maps
-from cape.lab.synthetic.differences import random_fields
-from cape.lab.synthetic.generators import correlated_maps, garch_sources, generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, correlated_maps, garch_sources, generate
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome
 from cape.settings.config import Config
@@ -48,6 +46,7 @@ from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
 from cape.space.public_basis import public_basis
+from presets import random_fields
 
 NOISE_SEED = 7_100_000
 DELTA = 1e-5

@@ -31,8 +31,7 @@ import numpy as np
 from cape.algorithms.estimators import Data
 from cape.algorithms.scores import isi, match_maps
 from cape.computations import load
-from cape.lab.synthetic.generators import Study, generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, Study, generate
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome
 from cape.simulation.memory import MemoryTransport

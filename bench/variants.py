@@ -1,4 +1,4 @@
-"""The default over all presets of the synthetic package: q, map r, worst map, verdict, claimed r.
+"""The default over `paper`, `realistic` and `bench/presets.py`: q, map r, worst map, verdict.
 
     python bench/variants.py --g 110,170,240 --seeds 0 --json rows.json
     python bench/variants.py --presets jitter,fields --g 170 --paired-with ../other-tree --draws 6
@@ -10,8 +10,8 @@ that G = M mu sqrt(h/S) is the one asked for.  Subjects are made once, in the co
 public basis of their images; with ``--paired-with`` another tree of `cape` runs on the same arrays
 with the same seed of the noise.  ``smooth-noise`` and ``white-noise`` are subjects without signal.
 A worst map is the one whose truth came back worst, by |r|; claimed is the mean of expected_r.  A
-cell of the table: means of q, r, worst and claimed, and how many runs say "converged"; behind it,
-where it was measured, the other tree.
+cell of the table: means of q and r, and how many runs say "converged"; behind it, where it was
+measured, the other tree.
 """
 
 from __future__ import annotations
@@ -121,22 +121,23 @@ class Subjects:
 
 
 def subjects_of(name: str, n_subjects: int, n_components: int, seed: int) -> Subjects:
-    from cape.lab.synthetic.generators import generate
-    from cape.lab.synthetic.presets import PRESETS
+    from presets import VariedStudy, study_of
 
     if name in NULL:
         data = noise(n_subjects, seed, smooth=name == "smooth-noise")
         return Subjects(data, np.full(n_subjects, data.shape[2]), None)
-    study = generate(PRESETS[name], n_subjects=n_subjects, seed=seed, n_components=n_components)
+    study = study_of(name, n_subjects=n_subjects, seed=seed, n_components=n_components)
     data = study.subjects()
-    lengths = np.full(n_subjects, data.shape[2]) if study.lengths is None else study.lengths
+    lengths = np.full(n_subjects, data.shape[2])
+    if isinstance(study, VariedStudy):
+        lengths = study.lengths
     return Subjects(data, lengths, study.A)
 
 
 def noise(n_subjects: int, seed: int, *, smooth: bool, n_times: int = 250) -> np.ndarray:
     """Return subjects (M, d, T) of Gaussian noise, AR(1) .4 in time, smooth in space or white."""
     from cape.algorithms.basis import dct_image
-    from cape.lab.synthetic.differences import random_fields
+    from presets import random_fields
 
     rng = np.random.default_rng([seed, 8])
     data = rng.standard_normal((n_subjects, D, n_times), dtype=np.float32)
@@ -247,20 +248,20 @@ def table(rows: list[dict[str, Any]]) -> str:
                 if not here:
                     continue
                 good = sum(row["status"] == "converged" for row in here)
-                values = ", ".join(mean(here, what) for what in ("q", "r", "worst", "mean_claim"))
                 before = "" if tree == "this" else "before "
-                parts.append(f"{before}{values}, {good} of {len(here)}")
+                parts.append(f"{before}{mean(here, 'q')}, {mean(here, 'r')}, {good}/{len(here)}")
             cells.append("; ".join(parts))
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    from cape.lab.synthetic.presets import PRESETS
+    from cape.lab.synthetic.generators import PRESETS
+    from presets import VARIANTS
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--presets", default=",".join((*PRESETS, *NULL)))
+    parser.add_argument("--presets", default=",".join((*PRESETS, *VARIANTS, *NULL)))
     parser.add_argument("--g", default="110,170,240")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--draws", type=int, default=1, help="of the noise, on the same subjects")

@@ -4,8 +4,6 @@ Reduced data and bases (`cape.data.data_store`) and working arrays (`cape.site.s
 files of this kind.  One that is damaged, of another key or of another user counts as lost.
 """
 
-from __future__ import annotations
-
 import binascii
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """NumPy files, read without pickles and only if the declared size fits the file."""
 
-from __future__ import annotations
-
 import io
 import math
 import zipfile

@@ -4,8 +4,6 @@ A line ends with LF, CR LF or CR.  Other line ends of Unicode (U+2028, a form fe
 so that no cell can make a row.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Sequence
@@ -19,6 +17,8 @@ from cape.frozen import dataclass
 SEPARATORS: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab"}
 _MAX_LETTERS: Final = 60
 ENDS: Final = re.compile(r"\r\n|\n|\r")
+# A remark; an error of a spreadsheet is a cell.
+_REMARK: Final = re.compile(r"\s*#(?!(N/A|REF!|VALUE!|DIV/0!|NAME\?|NULL!|NUM!))")
 _FORMULA: Final = re.compile(r"'*[=+\-@]")
 # One reading: 1,234 may be a thousand, 0,234 and 41,3 may not.
 _DECIMAL_COMMA: Final = re.compile(r"[+-]?(?![1-9]\d{0,2},\d{3}$)\d+,\d+", re.ASCII)
@@ -71,15 +71,15 @@ def split_lines(
 ) -> list[Line]:
     """Return the lines of a table that are not blank; UnicodeDecodeError if it is not UTF-8.
 
-    With `comments`, lines that begin with ``#`` are left out; without `quoted`, quotes are letters;
-    with `by_line`, `Line.is_utf8` marks lines that are not UTF-8.
+    With `comments`, remarks are left out; without `quoted`, quotes are letters; with `by_line`,
+    `Line.is_utf8` marks lines that are not UTF-8.
     """
     # Spreadsheets write a byte order mark, which would become part of the first column's name.
     errors = "surrogateescape" if by_line else "strict"
     text = content if isinstance(content, str) else content.decode("utf-8-sig", errors)
     lines = []
     for number, line in enumerate(ENDS.split(text), start=1):
-        if not line.strip() or (comments and line.lstrip().startswith("#")):
+        if not line.strip() or (comments and _REMARK.match(line)):
             continue
         shown = line
         if by_line:

@@ -5,8 +5,6 @@ hashes, phase names, round numbers, site ids; never a path, a file name, a subje
 computed from data.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 # Others learn the number of the rule that a site's list, mask or table breaks, and nothing more.
@@ -105,7 +103,6 @@ CATALOGUE: Final[dict[str, str]] = {
     # 28n: computations of one release
     "E280": "The templates at site {site} are missing or cannot be used; see site-error.txt there.",
     "E281": "the sites have {got} templates, n_components={allowed}; set n_components to the number of templates.",
-    "E282": "{got} has no maps to compare with smooth noise; leave --surrogate out.",
     "E283": "The templates differ between sites: {sites}; map the owner's file at every site.",
     "E284": "{problem}; {do}",
     "E285": 'no site sends the public maps, which a site does only if its own policy names them; one site that knows them to be public writes public_maps = ["{got}"] into its site-policy.toml.',
@@ -145,12 +142,9 @@ class CapeError(Exception):
 
     Parameters
     ----------
-    code : str
-        As in docs/errors.md, such as "E013".
-    detail : str
-        File names, shapes: for people who hold the data.
-    **fields
-        Values of the placeholders in the public text.
+    code : str; as in docs/errors.md, such as "E013"
+    detail : str; file names, shapes: for people who hold the data
+    **fields : values of the placeholders in the public text
 
     Examples
     --------

@@ -5,8 +5,6 @@ Variables of the shell change both, and containers do not inherit them.  Noise i
 exact sums (docs/privacy.md), so the last bit of a product decides which noise is drawn.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import MutableMapping

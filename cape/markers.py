@@ -5,8 +5,6 @@ encode a reply with an unmarked field, with texts or bytes whose form is not dec
 form than is declared (`cape.protocol.wire.encode_marked`).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -16,8 +16,7 @@ print(f"exact: epsilon {result.epsilon:.3f} at delta {result.delta:g}")
 # %%
 # The sum of all releases, and what other rules say of the same ones; `holds` is whether a figure is
 # at least the exact one, so that a person who relies on it is not misled.
-from cape.papers.accountants import compare_accountants
-from cape.papers.formulas import Releases
+from cape.papers.accountants import Releases, compare_accountants
 
 events = result.outcome.ledger.events
 print(len(events), "releases")

@@ -66,7 +66,9 @@ def generated(top: Path) -> dict[str, str]:
         files[f"{folder}compspec.json"] = _json(compspec_of(name))
         page = f"docs/computations/{name}.md"
         if (top / page).is_file():
-            files[page] = with_settings(_read(top / page), own_settings(load(name).config))
+            files[page] = with_settings(
+                _read(top / page), own_settings(load(name).config, product.config)
+            )
     # The same at the top, in the layout of COINSTAC's simulator.
     files["inputspec.json"] = _read(top / "test/inputspec.json")
     rounds = rounds_table(product, {"epsilon": 1.0, "delta": 1e-5})
@@ -83,69 +85,57 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
+# Of two numbers there are too many rules for a line; each finding says its own in full.
+MANY: Final = {
+    38: "`E`, `X`, `W`: marks, rows or cells of a list or table; `W` counts as missing",
+    39: "`E`: what the site states of its lists, tables and columns; `W`: an unknown column",
+}
+
+
 def errors_page() -> str:
-    sections = {
-        "0": "Anything, settings",
-        "1": "Data and the handshake of sites",
-        "20": "Protocol",
-        "21": "State",
-        "22": "Secure sum",
-        "23": "Budget",
-        "24": "Engine and containers of COINSTAC",
-        "25": "Computations of the papers",
-        "26": "Faults, resuming, the ledger of a site",
-        "27": "Reports",
-        "28": "Separations and the Python interface",
-        "29": "Containers of a simulation",
-        "30": "Pinned keys, and what outlives a run",
-        "31": "NVIDIA FLARE",
-        "32": "NeuroFLAME",
-    }
     lines = [
         "# Errors",
         "",
-        "Generated from `cape/errors.py` and `cape/data/issues.py`; do not edit. The public text",
-        "of an error is all that leaves a site; its detail (files, shapes, what to do) stands in",
-        "the site's own log or `site-error.txt`. Codes are never renumbered. In braces: settings,",
-        "versions, hashes, phases, rounds and site ids, never anything computed from data.",
+        "Generated from `cape/errors.py` and `cape/data/issues.py`; do not edit. Of an error",
+        "only its code and public text leave a site; its detail (files, shapes) stands in the",
+        "site's own log or `site-error.txt`. Codes are never renumbered. In braces: settings,",
+        "versions, hashes, phases, rounds and site ids, never anything computed from data. Here",
+        "stands how a text begins.",
+        "",
     ]
-    section = ""
-    sharing: dict[tuple[str, str], list[str]] = {}
+    sharing: dict[str, list[str]] = {}
     for code, text in errors.CATALOGUE.items():
-        title = next(t for k, t in sections.items() if code[1:].startswith(k))
-        sharing.setdefault((title, text), []).append(code)
-    for (title, text), codes in sharing.items():
-        if title != section:
-            section = title
-            lines += ["", f"## {title}", "", "| code | public text |", "|---|---|"]
-        anchors = ", ".join(f'<a id="cape-{code.lower()}"></a>CAPE-{code}' for code in codes)
-        lines.append(f"| {anchors} | {_cell(text)} |")
-    return "\n".join([*lines, *_issues_table()]) + "\n"
+        sharing.setdefault(_cell(first_clause(text)), []).append(f"CAPE-{code}")
+    lines += [f"- {', '.join(codes)}: {text}" for text, codes in sharing.items()]
+    return "\n".join([*lines, *_issues()]) + "\n"
 
 
-def _issues_table() -> list[str]:
+def _issues() -> list[str]:
     lines = [
         "",
         "## What a site reads",
         "",
-        "The rules for a site's data; a finding itself says where, what was expected, and the",
-        "remedy. `E`: a list, mask or table cannot be used, which stops the site (in a subject's",
-        "own file, it fails the subject, as `X`). `X`: a subject fails; it stays counted, as",
-        "zeros in every sum. `S`: of the site as a whole. `W`: a warning. Content (many `X`, and",
-        "`S`) makes `cape validate` say NOT READY; it ends a run, as CAPE-E100, only where the",
-        "site's own policy says `stop_for_data`. If more than half of a site's people fail (3 at",
-        "least), it ends, too, unless the policy says `stop_if_most_fail = false`. The code of a",
-        "finding is CAPE-E and the number where it stops, else CAPE-W and the number.",
+        "Findings are CAPE-E and the number where they stop a site, else CAPE-W; each says",
+        "where, what was expected, and the remedy. `E`: a list, mask or table cannot be used,",
+        "which stops the site (in a subject's own file it is an `X`). `X`: a subject fails; it",
+        "stays counted, as zeros in every sum. `S`: of the site as a whole. `W`: a warning.",
+        "Many `X`, and `S`, make `cape validate` say NOT READY; they end a run (CAPE-E100) only",
+        "where the site's policy says `stop_for_data`, or if more than half of its people fail",
+        "(3 at least) and it does not say `stop_if_most_fail = false`.",
         "",
-        "| number | | what is wrong |",
-        "|---|---|---|",
     ]
-    problems: dict[tuple[int, str], list[str]] = {}
+    found: dict[int, dict[str, list[str]]] = {}
     for code in sorted(IssueCode, key=lambda code: code.number):
-        problems.setdefault((code.number, code.severity), []).append(_cell(code.problem))
-    for (number, severity), texts in problems.items():
-        lines.append(f"| 1{number:02d} | {severity} | {'. '.join(dict.fromkeys(texts))} |")
+        text = _cell(first_clause(code.problem.split(":")[0]))
+        found.setdefault(code.number, {}).setdefault(f"`{code.severity}`", []).append(text)
+    for number, kinds in found.items():
+        texts = "; ".join(f"{kind}: {'. '.join(dict.fromkeys(of))}" for kind, of in kinds.items())
+        lines.append(f"- 1{number:02d} {MANY.get(number, texts)}")
     return lines
+
+
+def first_clause(text: str) -> str:
+    return re.split(r";|\.(?: |$)|, (?:and|but|its|so|which) ", text)[0]
 
 
 def _cell(text: str) -> str:
@@ -157,7 +147,7 @@ def config_page(config: type[Config]) -> str:
     lines = [
         "# Settings",
         "",
-        "Generated from the settings dataclass; do not edit. All of them are the owner's: sites",
+        "Generated from the settings of capedjica; do not edit. All are the owner's: sites",
         "map files and may refuse by their policy. Settings travel in the handshake, and their",
         "digest is compared before any budget is spent. `cape simulate --set name=value` sets one.",
     ]
@@ -167,11 +157,24 @@ def config_page(config: type[Config]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def own_settings(config: type[Config]) -> str:
-    # A setting that a computation declares anew (another default, fewer values) is its own.
-    common = {spec.name: spec for spec in dataclasses.fields(Config)}
-    own = [spec for spec in dataclasses.fields(config) if spec is not common.get(spec.name)]
-    return "\n".join([OWN, "", *_settings(config, own), "", END_OWN])
+def own_settings(config: type[Config], product: type[Config]) -> str:
+    # One that a computation declares anew (another default, fewer values) is its own.
+    common, joint = ({id(s) for s in dataclasses.fields(c)} for c in (Config, product))
+    texts, shown = texts_of(config), texts_of(product)
+    specs = dataclasses.fields(config)
+    own = [
+        spec
+        for spec in specs
+        if id(spec) not in common | joint or texts[spec.name] != shown[spec.name]
+    ]
+    lines = _settings(config, own) if own else []
+    if any(id(spec) in joint - common for spec in specs):
+        lines = (
+            ["Others: [config.md](../config.md).", "", *lines]
+            if own
+            else ["[config.md](../config.md)"]
+        )
+    return "\n".join([OWN, "", *lines, "", END_OWN])
 
 
 def _settings(config: type[Config], specs: list[Field[Any]]) -> list[str]:

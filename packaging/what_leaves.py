@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -56,6 +57,8 @@ WORDS: Mapping[Any, str] = {
     tuple[int, ...]: "whole numbers",
     tuple[float, ...]: "16 numbers of the header: where the grid lies",
 }
+# Messages of `aggregation=secagg` alone
+DROPPING = {"KeyAdvertisement", "SealedShares", "SurvivorSignature", "MaskShares"}
 ARRAYS: Mapping[type, str] = {
     np.uint64: "whole numbers modulo 2^64",
     np.int64: "whole numbers",
@@ -78,19 +81,41 @@ def declared() -> str:
     """Return what any reply may hold, field by field, and which replies a computation has."""
     fields = ["| message | field | what it holds | who reads it |", "|---|---|---|---|"]
     shown: set[type] = set()
-    phases = ["| computation | its phases, with the message of each |", "|---|---|"]
+    ways: dict[str, dict[tuple[str, str], None]] = {}
     for name in (FRONT, *sorted(set(names()) - {FRONT})):
-        ways: dict[str, list[str]] = {}
         for bound in bindings(name):
             for phase in bound.phases.values():
-                ways.setdefault(phase.reply.__name__, []).append(phase.name)
+                ways.setdefault(name, {})[phase.reply.__name__, phase.name] = None
                 if phase.reply not in shown:
                     shown.add(phase.reply)
                     fields += rows_of(phase.reply)
-        said = (f"{message}: {', '.join(f'`{p}`' for p in dict.fromkeys(own))}"
-                for message, own in ways.items())  # fmt: skip
-        phases.append(f"| `{name}` | {'; '.join(said)} |")
+    # Said once: what all send, and what each masked sum adds where sites may drop out.
+    common = [way for way in ways[FRONT] if all(way in own for own in ways.values())]
+    dropping = {
+        (message, re.sub(r"^.*\.(consistency|unmask)$", r"X.\1", phase)): None
+        for message, phase in ways[FRONT]
+        if message in DROPPING
+    }
+    without = [f"`{name}`" for name, own in ways.items() if not DROPPING & {m for m, _ in own}]
+    phases = [
+        "| computation | its phases, with the message of each |",
+        "|---|---|",
+        f"| all | {drawn(common)} |",
+        f"| with `aggregation=secagg`, X each masked sum; not {', '.join(without)} | "
+        f"{drawn(dropping)} |",
+    ]
+    for name, own in ways.items():
+        rest = [way for way in own if way not in common and way[0] not in DROPPING]
+        phases.append(f"| `{name}` | {drawn(rest)} |")
     return "\n".join([*fields, "", *phases])
+
+
+def drawn(ways: Iterable[tuple[str, str]]) -> str:
+    """Return messages, each with its phases."""
+    phases: dict[str, list[str]] = {}
+    for message, phase in ways:
+        phases.setdefault(message, []).append(f"`{phase}`")
+    return "; ".join(f"{message}: {', '.join(own)}" for message, own in phases.items())
 
 
 def bindings(name: str) -> Iterator[BoundComputation[Any]]:

@@ -1,7 +1,5 @@
 """Set-up of all tests: pinned linear algebra, fixed examples of hypothesis, no pages of runs."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from contextlib import nullcontext
@@ -28,7 +26,7 @@ hypothesis.settings.load_profile("fixed")
 
 DRAWN = (
     "test/golden/", "test/relations/test_pages", "test/unit/report/", "test/unit/python/",
-    "test/unit/papers/test_account", "test/e2e/test_engine", "test/e2e/test_report",
+    "test/e2e/test_engine", "test/e2e/test_report",
     "test/e2e/test_surfaces", "test/project/test_figures",
 )  # fmt: skip
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from cape.papers.accountants import paper_deltas
-from cape.papers.formulas import (
+from cape.papers.accountants import (
     moments_epsilon,
     moments_epsilon_printed,
     rdp_epsilon,
     strong_composition,
+    tail_delta,
 )
-from cape.privacy.accounting import gdp_epsilon
+from cape.papers.correlated import printed_factor, view_factor
+from cape.privacy.accounting import gdp_delta, gdp_epsilon
 from figures_lib._figure import Figure, Grid, Point
 from figures_lib._style import LOOKS, canvas, curve, log_ticks, means
 
@@ -39,21 +41,31 @@ def points_5(grid: Grid) -> Sequence[Point]:
     return by_noise + by_colluders
 
 
-def measure_5(point: Point) -> Mapping[str, float]:
-    found = paper_deltas(
-        epsilon=point["epsilon"],
-        n_sites=point["n_sites"],
-        colluders=point["colluders"],
-        noise=point["noise"],
-    )
-    printed = found.cape_printed
-    result = {
-        "pooled_classic": found.pooled_classic,
-        "pooled": found.pooled,
-        "cape": found.cape,
-        "conventional": found.conventional,
+def paper_deltas(*, epsilon: float, n_sites: int, colluders: int, noise: float) -> dict[str, float]:
+    """Return deltas of three schemes with the accuracy of pooled data (App. F), printed and exact.
+
+    `noise` is tau_s N_s > 0, the noise std of one site over its sensitivity 1/N_s.  The noise std
+    is tau_s / S for pooled data and tau_s / sqrt(S) for the conventional scheme.  `cape_printed`,
+    Theorem 1, is missing where eq. (1) is not positive.
+    """
+    one = 1.0 / noise
+    printed = printed_factor(n_sites=n_sites, colluders=colluders)
+    # At least the delta of pooled data, whose release follows from the messages of CAPE.
+    right = view_factor(n_sites=n_sites, colluders=colluders, ratio=n_sites)
+    found = {
+        # 1.25 exp(-(epsilon/mu)^2/2), the delta of the classic calibration
+        "pooled_classic": min(1.0, 1.25 * math.exp(-0.5 * (epsilon * noise) ** 2)),
+        "pooled": gdp_delta(epsilon=epsilon, mu=one),
+        "cape": gdp_delta(epsilon=epsilon, mu=one * math.sqrt(right)),
+        "conventional": gdp_delta(epsilon=epsilon, mu=one * math.sqrt(n_sites)),
     }
-    return result if printed is None else {**result, "cape_printed": printed}
+    if printed is not None and printed > 0:
+        found["cape_printed"] = tail_delta(epsilon, one * math.sqrt(printed))
+    return found
+
+
+def measure_5(point: Point) -> Mapping[str, float]:
+    return paper_deltas(**{name: value for name, value in point.items() if name != "panel"})
 
 
 SERIES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cape.papers.formulas import rdp_epsilon
+from cape.papers.accountants import rdp_epsilon
 from figures_lib import _ica
 from figures_lib._figure import Figure, Grid, Point
 from figures_lib._style import LOOKS, canvas, curve, log_ticks, means

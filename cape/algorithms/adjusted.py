@@ -3,8 +3,6 @@
 Numbers in brackets are sections of docs/group-comparison.md.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cached_property
 from typing import NamedTuple

@@ -4,11 +4,9 @@ Everything follows from public numbers and released means (`cape.algorithms.fact
 brackets are sections of docs/group-comparison.md.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -54,8 +52,8 @@ class Parts:
     def total(self) -> Array:
         return np.asarray(self.sampling + self.privacy + self.adjustment + self.shape + self.sites)
 
-    def times(self, factor: float | Array) -> Parts:
-        return Parts(**{name: factor * getattr(self, name) for name in _SOURCES})
+    def times(self, factor: float | Array) -> Self:
+        return type(self)(**{name: factor * getattr(self, name) for name in _SOURCES})
 
 
 _SOURCES = ("sampling", "privacy", "adjustment", "shape", "sites")
@@ -100,7 +98,6 @@ class TermAnswer:
 
 
 def answers(regression: Regression, state: Regressed) -> tuple[TermAnswer, ...]:
-    """Return the answer of every term, of a state with all releases."""
     one = _of_least_squares if regression.noiseless else answer_of
     return tuple(map(one, facts_of(regression, state)))
 
@@ -125,10 +122,7 @@ def variance(public: Public, found: Measured) -> Parts:
 
 
 def direction(regression: Regression, state: Regressed) -> Array:
-    """Return the unit vector (K,), in public units, along which half A of a pattern differs most.
-
-    It is the later less the earlier group.
-    """
+    """Return the unit vector (K,), in public units, of the later less the earlier group."""
     if regression.noiseless:
         along = answers(regression, state)[0].estimate[0]
     else:
@@ -326,7 +320,7 @@ def _loss(f: Facts, inverse: Array, own: Array, sd: Array) -> tuple[Array, Array
     shares cut differ by group.  Fading (K,): the loss of a large difference cannot be told from it.
     """
     (T, _), along, D = f.T, f.direction, np.linalg.inv(inverse.mean(axis=0))
-    size, (lost, noise), (uneven, its_noise) = LOSS * f.C, f.kept_lost, f.kept_uneven
+    size, (lost, noise), (uneven, its_noise) = LOSS * f.C, f.kept_ramp(0), f.kept_ramp(1)
     model, variance = f.unlike(f.C / math.sqrt(f.K))
     model, variance = -model / f.J, variance / f.J**2
     found = (1 - f.J) / f.J * (T @ along) - size * lost - D @ model @ along

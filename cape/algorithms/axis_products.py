@@ -3,10 +3,7 @@
 Each matrix is stored in bands of rows that are nonzero in few columns.
 """
 
-from __future__ import annotations
-
-import math
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -38,16 +35,10 @@ class AxisProducts:
     steps: tuple[Array, Array, Array]
 
     @classmethod
-    def of(
-        cls, first: Array, second: Array, third: Array, *, work: tuple[Array, Array] | None = None
-    ) -> AxisProducts:
-        """Return the products; `work` is memory for them, the second part may hold the volume."""
+    def of(cls, first: Array, second: Array, third: Array) -> Self:
         (x, _), (y, old_y), (z, old_z) = first.shape, second.shape, third.shape
         shapes = (x, old_y, old_z), (x, y, old_z), (x, y, z)
-        if work is None:
-            one, two, three = (np.empty(shape) for shape in shapes)
-        else:
-            one, two, three = map(start_of, (*work, work[0]), shapes)
+        one, two, three = (np.empty(shape) for shape in shapes)
         return cls(bands=(_bands(first), _bands(second), _bands(third)), steps=(one, two, three))
 
     def of_volume(self, volume: Array) -> Array:
@@ -63,11 +54,6 @@ class AxisProducts:
         for band in self.bands[2]:
             np.matmul(old[:, band.old], band.weights.T, out=new[:, band.new])
         return third
-
-
-def start_of(memory: Array, shape: tuple[int, ...]) -> Array:
-    """Return the first entries of a contiguous array as one of `shape`."""
-    return memory[: math.prod(shape)].reshape(shape)
 
 
 def support(matrix: Array) -> slice:

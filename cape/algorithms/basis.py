@@ -6,8 +6,6 @@ capePCA (Imtiaz et al., Alg. 3) works on D x D second moments of the voxels; her
 matrix is d x d and the noise (D/d) times smaller.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

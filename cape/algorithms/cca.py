@@ -8,7 +8,7 @@ Deviations (docs/deviations.md no. 21): joint scaling; whitened cross-covariance
 matrix.
 """
 
-from __future__ import annotations
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,7 @@ from cape.frozen import dataclass
 MIN_VARIANCE_SHARE = 1e-9
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Canonical:
+class Canonical(NamedTuple):
     """Canonical pairs of two views."""
 
     # Weights: the variates U' x and V' y have unit variance.  The entry of largest magnitude of
@@ -58,20 +57,16 @@ def canonical_pairs(
     # singular vectors.  This symmetric form gives the same directions and is stable.
     left, s, right = np.linalg.svd(A @ covariance[x, y] @ B)
     U, V = A @ left[:, :n_pairs], B @ right[:n_pairs].T
+    a, b = (float(np.linalg.norm(M, 2)) for M in (A, B))
     peaks = np.argmax(np.abs(U), axis=0)
     signs = np.sign(U[peaks, np.arange(n_pairs)])
     return Canonical(
         U=np.ascontiguousarray(U * signs),
         V=np.ascontiguousarray(V * signs),
         correlations=np.clip(s[:n_pairs], 0.0, 1.0),
-        noise_bound=noise_std * _chevet(A, B),
+        # Chevet's bound of the mean spectral norm of A E B, E of independent standard normals
+        noise_bound=noise_std * (a * float(np.linalg.norm(B)) + b * float(np.linalg.norm(A))),
     )
-
-
-def _chevet(A: Array, B: Array) -> float:
-    """Chevet's bound of the mean spectral norm of A E B, E of independent standard normals."""
-    a, b = (float(np.linalg.norm(M, 2)) for M in (A, B))
-    return a * float(np.linalg.norm(B)) + b * float(np.linalg.norm(A))
 
 
 def _inverse_root(C: Array, *, noise_std: float, ridge: float) -> Array:
@@ -114,7 +109,7 @@ class SecondMomentCca(OneRelease[CanonicalState]):
     ridge: float  # as in `canonical_pairs`
 
     def units(self) -> Array:
-        """One unit of z in the units of each column, shape (D,)."""
+        """One unit of z in units of each column (D,)."""
         n_y = len(self.low) - self.n_x
         columns = np.where(np.arange(len(self.low)) < self.n_x, self.n_x, n_y)
         half = (np.array(self.high) - np.array(self.low)) / 2.0
@@ -162,34 +157,24 @@ class SecondMomentCca(OneRelease[CanonicalState]):
         return np.where(usable[:, None], clip_rows(moments, self._release().clip), 0.0)
 
     def step(self, state: CanonicalState, mean: Array, noise_std: float) -> CanonicalState:
-        """Take the canonical pairs of the released covariance, in units of the data."""
         moment, middle = smat(mean), (np.array(self.low) + np.array(self.high)) / 2.0
         D = len(self.low)
         # The last column holds c times the means.
         m = moment[:D, D] / self.constant if self.constant else np.zeros(D)
         covariance = moment[:D, :D] - np.outer(m, m)
-        pairs = canonical_pairs(
-            covariance,
-            self.n_x,
-            self.n_pairs,
-            # svec multiplies entries off the diagonal by sqrt(2).
-            noise_std=noise_std / np.sqrt(2.0),
-            ridge=self.ridge,
+        # svec multiplies entries off the diagonal by sqrt(2).
+        std, units = noise_std / np.sqrt(2.0), self.units()
+        U, V, correlations, noise_bound = canonical_pairs(
+            covariance, self.n_x, self.n_pairs, noise_std=std, ridge=self.ridge
         )
-        units = self.units()
         return CanonicalState(
-            U=pairs.U / units[: self.n_x, None],
-            V=pairs.V / units[self.n_x :, None],
-            correlations=pairs.correlations,
-            noise_bound=pairs.noise_bound,
+            U=U / units[: self.n_x, None],
+            V=V / units[self.n_x :, None],
+            correlations=correlations,
+            noise_bound=noise_bound,
             mean=middle + units * m,
             std=units * np.sqrt(np.maximum(np.diagonal(covariance), 0.0)),
             covariance=covariance * np.outer(units, units),
             status="released",
-            record=step_record(
-                mean, noise_std, step_norm=float(np.linalg.norm(pairs.correlations))
-            ),
+            record=step_record(mean, noise_std, step_norm=float(np.linalg.norm(correlations))),
         )
-
-    def done(self, state: CanonicalState) -> bool:
-        return state.status != "waiting"

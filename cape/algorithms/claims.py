@@ -10,8 +10,6 @@ Averaging both sides gives a one-sided network a mirror image.  The release befo
 the two apart.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal, Self
 

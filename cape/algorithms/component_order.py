@@ -4,8 +4,6 @@ The aggregator calls `arrange` on the maps A.  All parties apply the resulting i
 `apply_order`, so the rounding of no host flips a map.  The scale does not change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

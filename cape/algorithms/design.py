@@ -4,8 +4,6 @@ A neighbouring data set replaces one person by another of the same site and publ
 of cells and all that follows from them are public.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -80,7 +78,7 @@ def _texts(variable: Variable) -> tuple[str, ...]:
 
 
 def _contrasts(variable: Variable, code: Array) -> Array:
-    """Return the columns (n, L - 1) of a variable by itself; NaN where its code is."""
+    """Return the columns (n, L - 1) of a variable by itself."""
     if variable.is_range:
         return code[:, None]
     levels = np.arange(1, len(variable.levels))
@@ -110,10 +108,7 @@ def in_units(outcomes: Sequence[Outcome], values: Array, earlier: Array | None =
 
 
 def cell_of(question: Question, codes: Mapping[str, Array], n: int) -> Counts:
-    """Return the cell (n,) of people, an index into `Question.cells`; -1: not asked.
-
-    It follows from the codes of the public columns alone.
-    """
+    """Return the cell (n,) of people by their public columns alone; -1: not asked."""
     cell = np.zeros(n, dtype=np.int64)
     for name in question.public:
         code = codes[name]
@@ -123,7 +118,6 @@ def cell_of(question: Question, codes: Mapping[str, Array], n: int) -> Counts:
 
 
 def counts_of(question: Question, cell: Counts) -> tuple[int, ...]:
-    """Return how many people are in each cell of `Question.cells`."""
     found = np.bincount(cell[cell >= 0], minlength=len(question.cells))
     return tuple(int(n) for n in found)
 
@@ -155,10 +149,7 @@ def public_order(names: Sequence[str], cell: Counts) -> Counts:
 def people_rows(
     question: Question, names: Sequence[str], u: Array, codes: Mapping[str, Array]
 ) -> tuple[Counts, Data]:
-    """Return the order (n,) and the rows (n, K + 1 + C) of a site's people, in public order.
-
-    A row is the outcomes u in public units, the cell, and the coded columns; NaN where missing.
-    """
+    """Return the public order (n,) of a site's people, and in it rows of u, cell, coded columns."""
     cell = cell_of(question, codes, len(names))
     order = public_order(names, cell)
     rows = np.column_stack([u, cell, coded(question, codes)])[order]
@@ -166,10 +157,7 @@ def people_rows(
 
 
 def in_words(question: Question, row: Data) -> tuple[str | None, ...]:
-    """Return the variables of a row (K + 1 + C) in the words of the settings; None where missing.
-
-    Numbers are as they were used, inside their range.
-    """
+    """Return the variables of a row (K + 1 + C) in words, numbers inside their range, or None."""
     K, model = len(question.outcomes), columns(question)
     cell, values = int(row[K]), row[K + 1 :]
     found: list[str | None] = []
@@ -188,10 +176,7 @@ def in_words(question: Question, row: Data) -> tuple[str | None, ...]:
 
 
 def pairs(cell: Counts) -> Counts:
-    """Return pairs of people of one cell (n_pairs, 2), in public order; each in one at most.
-
-    The last of an odd number is in none, as are people who are not asked.
-    """
+    """Return pairs of people of one cell (n_pairs, 2) in public order; each in one pair at most."""
     found = [
         np.column_stack([people[:-1:2], people[1::2]])
         for one in range(int(cell.max(initial=-1)) + 1)

@@ -9,8 +9,6 @@ After Mairal et al., online dictionary learning (2009), and its use on brains fr
 (Varoquaux et al. 2013, Mensch et al. 2016), here with whole steps in turn.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -5,8 +5,6 @@ column has a slope for a unit of the column, a product of two columns the differ
 differences.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations, combinations_with_replacement, product
@@ -24,8 +22,6 @@ from cape.settings.question import Question, Term
 
 # Answers with these marks have no p: groups may differ in shape or covariates instead.
 NO_P = ("shape", "partly", "lacks")
-
-
 # Where it differs from zero, after Holm
 SIGNIFICANT: Final = 0.05
 
@@ -88,7 +84,6 @@ class Omnibus:
 
 
 def effects(question: Question, answers: Sequence[TermAnswer]) -> tuple[Effect, ...]:
-    """Return the effects of all terms, by term, contrast and outcome."""
     return tuple(
         row
         for term, answer in zip(question.asked, answers, strict=True)
@@ -120,8 +115,8 @@ def _tests(answer: TermAnswer) -> tuple[Array, Array]:
     half = np.linalg.solve(cov, answer.estimate.T[:, :, None])[:, :, 0]
     chi2 = np.einsum("ki,ik->k", half, answer.estimate)
     chi2 = np.where(_shown(answer), chi2, np.nan)
-    q, df = answer.public.q, answer.df.tolist()
-    return chi2, np.array([f_p(one / q, q, n) for one, n in zip(chi2.tolist(), df, strict=True)])
+    q = answer.public.q
+    return chi2, f_p(chi2 / q, q, answer.df)
 
 
 def _shown(answer: TermAnswer) -> np.ndarray:
@@ -148,12 +143,11 @@ def _effects_of(question: Question, term: Term, answer: TermAnswer) -> Iterator[
     estimate, own = (c @ one * size for one in (answer.estimate, answer.own))
     null = variance(answer.cov)
     error = null + np.maximum(own**2 - null, 0.0) * answer.relative
-    t = np.array([t95(df) for df in answer.df.tolist()])
+    t = t95(answer.df)
     shown = _shown(answer)
     with np.errstate(invalid="ignore", divide="ignore"):
         z = estimate / np.sqrt(null)
-    p = np.array([[t_p(one, df) for one, df in zip(row, answer.df, strict=True)] for row in z])
-    p = np.where(shown, p, np.nan)
+    p = np.where(shown, t_p(z, answer.df), np.nan)
     p_holm = _adjusted(holm, p.ravel()).reshape(p.shape)
     if answer.public.q > 1:
         p_holm = np.maximum(p_holm, _adjusted(holm, _tests(answer)[1]))

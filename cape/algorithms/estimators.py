@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +48,6 @@ class PlannedRelease:
     name: str = "total"  # tells the releases of an exchange apart
 
     def query(self, answer: Callable[[Data], Array]) -> SubjectQuery:
-        """Return a question whose answers are as planned."""
         return SubjectQuery(size=self.size, clip=self.clip, shape=self.shape, answer=answer)
 
 
@@ -87,7 +86,6 @@ NO_STEP = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
 
 
 def step_record(mean: Array, noise_std: float, *, step_norm: float) -> StepRecord:
-    """Record of a step on a released mean (n,) whose entries have noise of this std."""
     return StepRecord(
         statistic_norm=float(np.linalg.norm(mean)),
         noise_norm=float(noise_std * np.sqrt(len(mean))),
@@ -125,7 +123,6 @@ def clip_rows(rows: Array, bound: float) -> Array:
 
 
 def _clip_extreme(row: Array, bound: float) -> Array:
-    """Clip one row whose squared norm may overflow, underflow or be NaN."""
     # Divided by its largest entry first, so that the square of 1e300 does not overflow
     peak = float(np.max(np.abs(row), initial=0.0))
     if not np.isfinite(peak) or peak == 0.0:
@@ -164,7 +161,7 @@ class Estimator(Protocol[S]):
 
 
 class OneRelease(ABC, Generic[S]):
-    """Base of estimators whose rounds have one release each."""
+    """Base of estimators whose rounds have one release each; by default there is one round."""
 
     __slots__ = ()
 
@@ -182,3 +179,6 @@ class OneRelease(ABC, Generic[S]):
     def steps(self, state: S, means: Sequence[Array], noise_stds: Sequence[float]) -> S:
         (mean,), (noise_std,) = means, noise_stds
         return self.step(state, mean, noise_std)
+
+    def done(self, state: Any) -> bool:
+        return bool(state.status != "waiting")

@@ -3,10 +3,9 @@
 Numbers in brackets are sections of docs/group-comparison.md.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -66,7 +65,11 @@ class Facts(Adjusted):
         D = max(D, 1e-6)
         noise = look_noise(self.public, self.sensitivity, self.plan.share("contrast"))
         sampling = math.sqrt(self.square / self.M)
-        c = radius(noise * root / D, sampling / D, self.K, self.tail, self._unlike_at)
+
+        def unlike(c: float) -> float:
+            return math.sqrt(float((self.unlike(c)[0] ** 2).mean()))
+
+        c = radius(noise * root / D, sampling / D, self.K, self.tail, unlike)
         return max(c, min(self.reach, REACH)) * root
 
     @cached_property
@@ -88,10 +91,7 @@ class Facts(Adjusted):
         return kept * unit @ mean[self.K :], kept * variance
 
     def unlike(self, c: float) -> tuple[Array, Array]:
-        """Return what a cut at c makes of groups of other spread (q, K), in scales; its variance.
-
-        Skewed outcomes lose more of their mean where people are more variable.
-        """
+        """Return what a cut makes of groups of other spread (q, K), in scales; its variance."""
         if not self.plan.asks("skew"):  # of a pattern
             return np.zeros((self.q, self.K)), np.zeros((self.q, self.K))
         (skewness, its), (spread, error) = self.skewness, self.spread
@@ -101,9 +101,6 @@ class Facts(Adjusted):
         spread2, skewness2 = spread[:, None] ** 2, skewness**2
         variance = unit**2 * (spread2 * its + skewness2 * error + error * its)
         return mean, variance + (MODEL * mean) ** 2
-
-    def _unlike_at(self, c: float) -> float:
-        return math.sqrt(float((self.unlike(c)[0] ** 2).mean()))
 
     @cached_property
     def group_centres(self) -> Array:
@@ -154,19 +151,14 @@ class Facts(Adjusted):
         """Slope of the cut along what was found."""
         return min(max(float(self.seen("kept").mean[0]) / self.pool + 0.5, 0.3), 1.0)
 
-    @cached_property
-    def kept_lost(self) -> tuple[Array, float]:
-        """Mean (q,) of w times what is cut along `direction`, and its noise."""
-        mean, noise = self.seen("kept")
-        unit = RAMPS[self.public.protected][0]
-        return mean[1 : 1 + self.q] / unit, noise / unit
+    def kept_ramp(self, i: Literal[0, 1]) -> tuple[Array, float]:
+        """Mean (q,) of what is cut and its noise, 0: along `direction` times w, 1: times r.
 
-    @cached_property
-    def kept_uneven(self) -> tuple[Array, float]:
-        """Mean (q,) of r times what is cut: whether one group loses more; its noise."""
+        The second one says whether one group loses more.
+        """
         mean, noise = self.seen("kept")
-        unit = RAMPS[self.public.protected][1]
-        return mean[1 + self.q : 1 + 2 * self.q] / unit, noise / unit
+        unit, first = RAMPS[self.public.protected][i], 1 + i * self.q
+        return mean[first : first + self.q] / unit, noise / unit
 
     @cached_property
     def kept_missing(self) -> tuple[Array, float]:

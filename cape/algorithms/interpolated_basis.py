@@ -6,8 +6,6 @@ functions are smooth, so the span is close to that of the basis on the voxels; d
 says how close.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -117,7 +115,7 @@ def _linear(n: int, step: int) -> Array:
 
 
 def _gram(inside: Mask, axes: tuple[Array, Array, Array], used: Mask, C: Array) -> Array:
-    """Return ``P'P C``, shape (nodes used, d)."""
+    """Return ``P'P C``."""
     number = np.where(used, np.cumsum(used).reshape(used.shape) - 1, -1)
     padded = np.pad(number, 1, constant_values=-1)
     product = np.zeros_like(C)

@@ -56,7 +56,6 @@ def _axis(n: int) -> tuple[Array, Array]:
 
 
 def _gaussian(n: int, step: float) -> Array:
-    """Kernel (n, n) of positions at intervals of `step`, in units of sigma."""
     place = step * np.arange(n)
     return np.asarray(np.exp(-0.5 * (place[:, None] - place[None, :]) ** 2))
 
@@ -93,7 +92,6 @@ def kernel_points(places: Array, n_basis: int, sigma_mm: float = SPATIAL_SIGMA_M
 
 
 def kernel_matrix(places: Array, sigma_mm: float) -> Array:
-    """Kernel (n, n) of positions (n, 3) in mm."""
     squares = np.sum(places**2, axis=1)
     distance = np.maximum(squares[:, None] + squares[None, :] - 2.0 * places @ places.T, 0.0)
     return np.asarray(np.exp(-distance / (2.0 * sigma_mm**2)))
@@ -138,7 +136,7 @@ def smooth(
     columns: Array,
     sigma_mm: float = SIGMA_MM,
 ) -> Array:
-    """Apply the kernel of `kernel_mask`: ``K columns``, shape (D, n)."""
+    """Apply the kernel of `kernel_mask` to columns (D, n)."""
     return _apply(mask, _axes(mask, voxel_mm, sigma_mm), columns)
 
 
@@ -163,7 +161,7 @@ def smooth_mirrored(
 
 
 def smooth_image(image_shape: tuple[int, int], columns: Array) -> Array:
-    """Apply the kernel of `kernel_image`: ``K columns``, shape (D, n)."""
+    """Apply the kernel of `kernel_image` to columns (D, n)."""
     down, across = (_gaussian(n, 1.0 / SIGMA_PIXELS) for n in image_shape)
     images = columns.reshape(*image_shape, -1)
     return np.asarray(np.einsum("ai,bj,ijn->abn", down, across, images, optimize=True)).reshape(
@@ -200,7 +198,7 @@ def box_modes(
     *,
     min_share: float,
 ) -> Modes:
-    """Decompose the kernel inside a box, without modes below `min_share` of the strongest."""
+    """Decompose the kernel in a box, without modes below `min_share` of the strongest."""
     kernels = tuple(axis.tobytes() for axis in _axes(inside, voxel_mm, sigma_mm))
     return _modes_of(inside.tobytes(), inside.shape, kernels, min_share)
 
@@ -228,7 +226,6 @@ class Modes:
         return orthonormal(self._times(box, turn), values, n)
 
     def _times(self, box: npt.NDArray[np.bool_], columns: Array) -> Array:
-        """Return ``F columns``, shape (D, n)."""
         out = np.empty((int(box.sum()), columns.shape[1]))
         sizes = [vectors.shape[1] for vectors in self.axes]
         for first in range(0, columns.shape[1], _COLUMNS):

@@ -5,8 +5,6 @@ beside those for which it is adjusted (type II).  The first exchange finds how l
 that integers hold all digits of the second, which adds up centred cross-products.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple

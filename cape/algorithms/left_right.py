@@ -7,8 +7,6 @@ normal, and T of subjects of smooth noise is simulated from public numbers.  The
 post-processing, before any mirroring, and costs no privacy.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

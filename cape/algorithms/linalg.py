@@ -4,8 +4,6 @@ It uses ``eigh`` and ``svd`` of numpy, so a round never imports scipy.  Independ
 `svec` is symmetric noise on the matrix (section III of capeDJICA, Imtiaz et al.).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from math import isqrt
@@ -40,7 +38,7 @@ def svec(matrix: Array) -> Array:
 
 
 def smat(vector: Array) -> Array:
-    """Symmetric matrices (..., n, n) of isometric vectors, the inverse of `svec`."""
+    """Symmetric matrices (..., n, n): the inverse of `svec`."""
     n = order_of_svec(vector.shape[-1])
     rows, columns = above_diagonal(n)
     matrix = np.zeros((*vector.shape[:-1], n, n))
@@ -53,7 +51,6 @@ def smat(vector: Array) -> Array:
 
 
 def order_of_svec(length: int) -> int:
-    """Order n of a vector of n (n + 1) / 2 numbers; ValueError for any other length."""
     n = (isqrt(8 * length + 1) - 1) // 2
     if n * (n + 1) // 2 != length:
         raise ValueError(f"{length} numbers are no svec of a symmetric matrix")
@@ -61,7 +58,7 @@ def order_of_svec(length: int) -> int:
 
 
 def skew(upper: Array, n: int) -> Array:
-    """Skew-symmetric matrix (n, n); `upper` holds the entries i < j, row by row."""
+    """Skew-symmetric matrix of the entries i < j, row by row."""
     matrix = np.zeros((n, n))
     matrix[above_diagonal(n)] = upper
     return matrix - matrix.T

@@ -4,8 +4,6 @@ All of it follows from public numbers.  Numbers in brackets are sections of
 docs/group-comparison.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
@@ -124,10 +122,9 @@ class Looks:
 
 
 def plan(public: Public, stage: Stage = "whole", design: Looks | None = None) -> Looks:
-    """Return the looks of a term.  The shares of a whole question sum to 1.
+    """Return the looks of a term, whose shares sum to 1.
 
-    A pattern: `design` are the looks that were asked of all people.  Their shares and those of a
-    half sum to 1, because a person is in one half only.
+    A pattern: together with those of `design`, asked of all, as a person is in one half only.
     """
     K, p = public.has.shape[1], len(public.x_columns)
     ranges = bool(public.ranges.any()) or public.z_range
@@ -184,7 +181,6 @@ def by_outcome(public: Public, stage: Stage) -> bool:
 
 
 def where_share(public: Public) -> float:
-    """Return the share of mu^2 of `where` by outcome."""
     needed = (look_noise(public, math.sqrt(public.has.shape[1]), 1.0, psd=True) / WHERE_NOISE) ** 2
     return min(max(needed, SHARES["where"][1]), MOST_WHERE)
 

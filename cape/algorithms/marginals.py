@@ -7,8 +7,6 @@ Deviation: sums over subjects are divided by the public M, so sites of unequal s
 (H = 1 in Remark 3).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -70,9 +68,6 @@ class ColumnMean(OneRelease[ColumnStatistic]):
         half = (self.high - self.low) / 2
         return _released((self.low + self.high) / 2 + half * mean, half * noise_std)
 
-    def done(self, state: ColumnStatistic) -> bool:
-        return state.status != "waiting"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnHistogram(OneRelease[ColumnStatistic]):
@@ -114,9 +109,6 @@ class ColumnHistogram(OneRelease[ColumnStatistic]):
     def step(self, state: ColumnStatistic, mean: Array, noise_std: float) -> ColumnStatistic:
         # Setting negative fractions to 0 would be a bias.
         return _released(mean, noise_std)
-
-    def done(self, state: ColumnStatistic) -> bool:
-        return state.status != "waiting"
 
 
 def _checked(stack: Data) -> tuple[Array, npt.NDArray[np.bool_]]:

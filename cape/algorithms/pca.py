@@ -7,8 +7,6 @@ chosen.
 Subjects are Y_m = B' X_m, shape (d, T_m) float32, without their time mean, covariance of trace 1.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import field
 from typing import ClassVar, Literal

@@ -5,8 +5,6 @@ An outcome that cannot be computed (constant course, sampling too slow) is NaN, 
 zeros.  Band power and fALFF need courses without a low-pass filter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -5,8 +5,6 @@ values hold the same facts.  It is computed when it is first needed, once the lo
 released.  Numbers in brackets are sections of docs/group-comparison.md, which has all formulas.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import cached_property
@@ -60,10 +58,7 @@ class Seen(NamedTuple):
 
 
 class Placed:
-    """Facts of one term; S sites, K outcomes, p covariates, q columns of interest, L groups.
-
-    After `scale` is known, outcomes are in scales; columns are in public units or stretched.
-    """
+    """Facts of one term; S sites, K outcomes, p covariates, q columns of interest, L groups."""
 
     def __init__(
         self,
@@ -118,10 +113,7 @@ class Placed:
 
     @property
     def centre_unit(self) -> Array:
-        """Unit (K,) in which the centre is asked, which may lie far off in a wide range.
-
-        Half B asks it together with the scale.
-        """
+        """Unit (K,) in which the centre is asked; half B asks it together with the scale."""
         return np.array([2.0**PATTERN_OCTAVE]) if self.half_b else np.maximum(self.scale, 1.0)
 
     @cached_property
@@ -363,7 +355,7 @@ class Placed:
         return self.design.middle if self.design else self._middles[0]
 
     def _by_site(self, mean: Array, noise: float) -> tuple[Array, Array, Array]:
-        """Return means (S, n) of sites about their own mean (n,), and the variance (S, 1)."""
+        """Return means (S, n) of sites about their own (n,), and their variance (S, 1)."""
         n_s = self.n_s[:, None]
         g = mean.reshape(self.S, -1) * self.M / n_s / self.pool
         error = (noise * self.M / n_s / self.pool) ** 2 + 1.0 / n_s

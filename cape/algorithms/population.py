@@ -4,8 +4,6 @@ Every party draws the same people, so nothing here is released.  Numbers in brac
 docs/group-comparison.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache
@@ -55,7 +53,7 @@ def ball(rows: Array, radius: float) -> Array:
 
 
 def weight(r: Array, h: Array, k: float | None) -> Array:
-    """Return w (n, q): r - h, clipped.
+    """Return w (n, q).
 
     Public (k None), one column: to [-W/3, W] in the direction of r; several: h in a ball of W/2,
     then r - h in one of W.  Protected: k (r - h), clipped to W.
@@ -73,11 +71,10 @@ def weight(r: Array, h: Array, k: float | None) -> Array:
 
 @lru_cache(maxsize=8)
 def public_people(public: Public) -> tuple[Array, Array, Counts]:
-    """Return r (M, q), g (M, q) and the site (M,) of as many people as there are, by counts.
-
-    Of nobody, as in half of a tiny study, one person without a code: no number is divided by 0.
-    """
-    if not public.M:
+    """Return r (M, q), g (M, q) and the site (M,) of as many people as there are, by counts."""
+    if (
+        not public.M
+    ):  # half of a tiny study: one person without a code, so that nothing divides by 0
         nobody = np.zeros((1, public.q))
         return nobody, nobody, np.zeros(1, dtype=np.int64)
     site, cell = np.divmod(
@@ -104,10 +101,7 @@ def protected_people(n: int, mean_square: float) -> Array:
 
 
 def synthetic(r: Array, g: Array, imbalance: Array, moments: Array) -> Array:
-    """Return x (n, p) of people with this imbalance mean x r' (p, q): a shift of g and normals.
-
-    `moments` (p, p): mean x x'.
-    """
+    """Return x (n, p) of people with mean x r' (p, q) and mean x x' (p, p): g shifted, normals."""
     n, p = len(r), len(imbalance)
     shift = np.linalg.pinv(r.T @ g / n) @ imbalance.T
     values, Q = np.linalg.eigh(moments - shift.T @ (g.T @ g / n) @ shift)
@@ -147,25 +141,21 @@ def octave_shares(nu: int) -> Array:
 
 
 def octave(shares: Array, noise: float, nu: int, prior: tuple[float, float]) -> float:
-    """Return log2 of the sd behind released shares (bins,) of pairs by octave [3].
+    """Return log2 of the sd behind shares (bins,) of pairs [3], near the posterior's mode.
 
-    The mode of the posterior and what is near it; `prior`: mean and sd.
+    `prior`: mean and sd.
     """
     log = _of_octaves(shares, noise, nu) - (GRID - prior[0]) ** 2 / (2 * prior[1] ** 2)
     return _near_mode(log)
 
 
 def octaves(shares: Array, noise: float) -> Array:
-    """Return log2 of the sd of K outcomes by their own shares (K, bins) [3].
-
-    Most lie near one that they share, and each may lie far from it.
-    """
+    """Return log2 of the sd of K outcomes by their own shares (K, bins): most near a common one."""
     log = np.array([_of_octaves(one, noise, 1) for one in shares])
     apart = (GRID[:, None] - GRID) ** 2
     prior = sum(share / sd * np.exp(-apart / (2 * sd**2)) for share, sd in NEAR_OTHERS)
 
-    def summed(log: Array) -> Array:
-        """Return the log of the sum over the other octave."""
+    def summed(log: Array) -> Array:  # over the other octave
         most = log.max(axis=1, keepdims=True)
         return np.asarray(most + np.log(np.exp(log - most) @ prior))
 
@@ -265,7 +255,6 @@ def reach(shares: Array, noise: float, octave: float) -> float:
 
 
 def octave_of(distance: Array) -> Counts:
-    """Return the bin of each distance."""
     bins = np.floor(np.log2(np.maximum(distance, 1e-9)) + 6.5)
     return np.asarray(np.clip(bins, -1, BINS - 2).astype(np.int64) + 1)
 
@@ -274,20 +263,12 @@ def octave_of(distance: Array) -> Counts:
 
 
 def posterior(T: Array, error: Array) -> tuple[Array, Array]:
-    """Return mean and variance (p, K) of effects behind T (p, K).
+    """Return mean and variance (p, K) of effects behind T (p, K), of this error variance (p,).
 
-    `error` (p,) is the variance of an entry of T.  The prior of a row is normal with one of
-    `PRIORS`.
+    The prior of a row is normal with one of `PRIORS`.
     """
     V, error = PRIORS[:, None, None], error[:, None]
-    log = (-0.5 * np.log(V + error) - 0.5 * T**2 / (V + error)).sum(axis=2, keepdims=True)
-    chance = np.exp(log - log.max(axis=0))
-    chance = chance / chance.sum(axis=0)
-    kept = V / (V + error)
-    mean = (chance * kept).sum(axis=0)
-    variance = (chance * kept * error).sum(axis=0)
-    between = np.maximum((chance * kept**2).sum(axis=0) - mean**2, 0.0)  # less than 0 by rounding
-    return mean * T, variance + between * T**2
+    return _shrunk(T, error, V, _of_variances(T, error, V).sum(axis=2, keepdims=True))
 
 
 def site_means(g: Array, error: Array, *, one: bool) -> tuple[Array, Array]:
@@ -296,15 +277,24 @@ def site_means(g: Array, error: Array, *, one: bool) -> tuple[Array, Array]:
     The spread over sites has one of `SPREADS`, of each column by itself or (`one`) of all.
     """
     V = SPREADS[:, None, None]
-    log = (-0.5 * np.log(V + error) - 0.5 * g**2 / (V + error)).sum(axis=1, keepdims=True)
-    log = log.sum(axis=2, keepdims=True) if one else log - 0.3 * np.log(V)
+    log = _of_variances(g, error, V).sum(axis=1, keepdims=True)
+    return _shrunk(g, error, V, log.sum(axis=2, keepdims=True) if one else log - 0.3 * np.log(V))
+
+
+def _of_variances(T: Array, error: Array, V: Array) -> Array:
+    """Return the log likelihood (V, p, K) of prior variances V."""
+    return np.asarray(-0.5 * np.log(V + error) - 0.5 * T**2 / (V + error))
+
+
+def _shrunk(T: Array, error: Array, V: Array, log: Array) -> tuple[Array, Array]:
+    """Return the posterior mean and variance of what is behind T, given the log chances of V."""
     chance = np.exp(log - log.max(axis=0))
     chance = chance / chance.sum(axis=0)
     kept = V / (V + error)
     mean = (chance * kept).sum(axis=0)
     variance = (chance * kept * error).sum(axis=0)
-    between = np.maximum((chance * kept**2).sum(axis=0) - mean**2, 0.0)
-    return mean * g, variance + between * g**2
+    between = np.maximum((chance * kept**2).sum(axis=0) - mean**2, 0.0)  # less than 0 by rounding
+    return mean * T, variance + between * T**2
 
 
 @lru_cache(maxsize=1)
@@ -332,7 +322,7 @@ def _norms(one: bool) -> Array:
 
 
 def cut_curve(c: float, K: int) -> tuple[float, float]:
-    """Return J, the mean slope of the cut at c, and the share of squares that it keeps."""
+    """Return J, the mean slope of the cut at c, and the share of squares it keeps."""
     norm = _norms(K == 1)
     inside = norm <= c if K == 1 else np.minimum(1.0, c / norm)
     return float(np.mean(inside)), float(np.mean(np.minimum(norm, c) ** 2) / np.mean(norm**2))

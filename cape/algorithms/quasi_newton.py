@@ -146,10 +146,7 @@ def tuned_constants(n_components: int, g: float | None) -> TunedConstants:
 
 
 def dither_signs(pair: int, size: int) -> Array:
-    """Return public signs +-1 for all pairs of components, (size,), in the pair of rounds `pair`.
-
-    They are bits of SHAKE-256 of a fixed text and `pair`, so they are the same on every host.
-    """
+    """Return signs +-1 of all pairs of components, (size,): bits of SHAKE-256 of a public text."""
     n_bytes = (size + 7) // 8
     drawn = hashlib.shake_256(DITHER_RECIPE + pair.to_bytes(4, "big")).digest(n_bytes)
     bits = np.unpackbits(np.frombuffer(drawn, dtype=np.uint8), count=size)
@@ -157,11 +154,7 @@ def dither_signs(pair: int, size: int) -> Array:
 
 
 def turned(W: Array, turn: Array) -> Array:
-    """Turn W (R, R) by the small angles `turn` (R (R - 1)/2,) of all pairs.
-
-    The Cayley transform ``(I - D/2)^-1 (I + D/2)`` is a rotation that equals exp(D) up to third
-    order.
-    """
+    """Turn W (R, R) by small angles of all pairs: the Cayley transform, exp(D) to third order."""
     half = np.zeros_like(W)
     half[above_diagonal(len(W))] = turn / 2.0
     half -= half.T
@@ -170,7 +163,7 @@ def turned(W: Array, turn: Array) -> Array:
 
 
 def filter_gain(variance: float, angle_noise: float) -> tuple[float, float]:
-    """Return the gain of a round and the variance of an angle after it; noise ``s / SLOPE``."""
+    """Return the gain of a round and the variance of an angle after it."""
     predicted = variance + ROUND_ANGLE**2
     gain = predicted / (predicted + angle_noise**2)
     return gain, (1.0 - gain) * predicted
@@ -196,13 +189,12 @@ class Windows:
         self.psi = self._flat_psi.reshape(shape)[..., h:-h]
 
     def tanh(self) -> None:
-        """Fill `psi` with tanh(y), from `y`; both (n_subjects, R, T)."""
         h = HALF_WINDOW
         # Including the zeros between two rows.
         np.tanh(self._flat[h:-h], out=self._flat_psi[h:-h])
 
     def score(self) -> None:
-        """Fill `psi` with y / (nu + v) / 11, from `y`; both (n_subjects, R, T)."""
+        """Fill `psi` with y / (nu + v) / 11."""
         h = HALF_WINDOW
         self._padded[..., :h] = self._padded[..., h : h + 1]
         self._padded[..., -h:] = self._padded[..., -h - 1 : -h]
@@ -220,7 +212,7 @@ class Windows:
 
 @functools.lru_cache(maxsize=4)
 def _mirrored(R: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the indices of the entries ij and ji, i < j row by row, in a flat (R, R) matrix."""
+    """Return the indices of ij and ji, i < j row by row, in a flat (R, R) matrix."""
     upper, right = np.triu_indices(R, 1)
     return upper * R + right, right * R + upper
 
@@ -278,7 +270,6 @@ class QuasiNewton(OneRelease[Unmixing]):
     of_projectors: bool = True  # whether eigenvalues of the subspace are mean squared cosines
 
     def after(self, released: Subspace | None, whitened: Whitener | None) -> QuasiNewton:
-        """Return this solver with the releases of the earlier stages."""
         return replace(
             self,
             subspace=released,
@@ -311,8 +302,7 @@ class QuasiNewton(OneRelease[Unmixing]):
         return done / (self.n_rounds - 1) if self.n_rounds > 1 else 0.0
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Plan J releases of R (R - 1)/2 numbers; mu^2 is proportional to the root of the round."""
-        size = rows * (rows - 1) // 2
+        size = rows * (rows - 1) // 2  # mu^2 is proportional to the root of the round
         return tuple(
             PlannedRelease(size=size, clip=self.clip(t), shape="ball", weight=float(np.sqrt(t + 1)))
             for t in range(self.n_rounds)

@@ -7,25 +7,21 @@ without centres, site centres and effects of covariates, cut to a ball of radius
 Gamma'x) weighs a person's code r so that covariates are in balance.  Several terms are asked side
 by side.  Without noise the answer is least squares (`cape.algorithms.least_squares`).
 
-Each look asks rows in units of its own bound, so its planned clip is 1.  A row lies within that
-bound, and the integers clip again.  Terms that are no sum over persons are a site's own part; the
-move of a sum by one person then follows from `looks.moved`.
-
-A person's row is [K outcomes in public units, cell, C coded columns, site] as
-`cape.algorithms.design` has them; a person of cell -1 is not asked and adds zeros.  NaN marks what
-is missing.  Numbers in brackets are sections of docs/group-comparison.md.
+Each look (`cape.algorithms.rows`) asks rows in units of its own bound, so its planned clip is 1.  A
+row lies within that bound, and the integers clip again.  Terms that are no sum over persons are a
+site's own part; the move of a sum by one person then follows from `looks.moved`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from cape.algorithms import least_squares, rows
+from cape.algorithms import least_squares
 from cape.algorithms.design import Public
 from cape.algorithms.estimators import (
     NO_STEP,
@@ -38,28 +34,11 @@ from cape.algorithms.estimators import (
     SubjectQuery,
 )
 from cape.algorithms.facts import Facts
-from cape.algorithms.looks import PAIR, SKEW, TILT, Stage, moved, plan, sites_radius
+from cape.algorithms.looks import Stage, plan
 from cape.algorithms.placed import Seen
-from cape.algorithms.population import BINS
-from cape.algorithms.rows import People, columns_of_people
+from cape.algorithms.rows import Look, People, Shape, columns_of_people, looks_of
 from cape.errors import MessageError
 from cape.frozen import dataclass
-
-Rows = Callable[[Facts, People], Array]
-Bound = Callable[[Facts], float]
-Shape = Literal["ball", "psd"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Look:
-    """One release of a term."""
-
-    size: int
-    rows: Rows
-    bound: Bound  # half of what one person may move the sum by
-    shape: Shape = "ball"
-    unit: Literal["person", "pair"] = "person"
-    part: Rows | None = None  # (size,) of a site
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -71,57 +50,6 @@ class Regressed:
     noise: Array  # (looks,) std of the noise on an entry
     status: ReleaseStatus
     record: StepRecord
-
-
-# -- the table of looks --------------------------------------------------------------------------
-
-
-def _looks(f: Facts) -> dict[str, Look]:
-    """Return every look of a term [2, 4]; `looks.plan` says which are asked, and when."""
-    S, K, p, q, L, one = f.S, f.K, f.p, f.q, f.L, f.K == 1
-    n = len(f.half_ranges) if f.stage != "half" else 0
-    protected, ranges = f.public.protected, len(f.ranges)
-    table: dict[str, Look] = {}
-
-    def look(name: str, size: int, of: Rows, bound: Bound, **how: Any) -> None:
-        table[name] = Look(size=size, rows=of, bound=bound, **how)
-
-    def contrast(f: Facts) -> float:
-        return moved(f.public, "contrast", f.rho) * f.C
-
-    def balance(f: Facts) -> float:
-        return moved(f.public, "balance", f.rho) * f.b
-
-    scales = K if f.by_outcome else 1
-    look("where", BINS * scales, rows.where_rows, lambda f: math.sqrt(scales),
-         shape="psd", unit="pair")  # fmt: skip
-    look("xwhere", BINS * ranges, rows.xwhere_rows, lambda f: math.sqrt(ranges),
-         shape="psd", unit="pair")  # fmt: skip
-    look("middle", n + 1 + (0 if protected else q), rows.middle_rows, rows.middle_bound)
-    look("centre", L * K, rows.centre_rows, lambda f: f.centre_radius)
-    look("middle2", n, rows.middle2_rows, lambda f: f.middle2_radius)
-    look("xsites", S * p, rows.xsites_rows, lambda f: f.x_sites_radius)
-    look("zsites", S, rows.zsites_rows, lambda f: f.z_sites_radius)
-    look("design", p * (p + 1) // 2 + p * q + protected, rows.design_rows, rows.design_bound,
-         shape="psd" if p else "ball")  # fmt: skip
-    tilts = 0 if protected else q
-    look("sites", S * (K + tilts), rows.sites_rows,
-         lambda f: f.u_sites_radius * math.hypot(1.0, TILT / 4 if tilts else 0.0))  # fmt: skip
-    look("again", L * K, rows.again_rows, lambda f: sites_radius(K))
-    look("balance", p * q, rows.balance_rows, balance, part=rows.balance_part)
-    look("moments", p * (p + 1) // 2, rows.moments_rows, lambda f: f.b**2, shape="psd")
-    if f.few:
-        look("effects", p * K, rows.effects_rows, lambda f: f.b * f.effects_radius)
-    else:
-        look("effects", 1, rows.explained_rows, lambda f: 1.0, unit="pair")
-    look("skew", K + q, rows.skew_rows, lambda f: math.hypot(SKEW[0], SKEW[1] / 4))
-    look("contrast", q * K, rows.contrast_rows, contrast, part=rows.contrast_part)
-    look("by_site", S * q * K, rows.by_site_rows, contrast, part=rows.by_site_part)
-    look("squares", K, rows.squares_rows, lambda f: f.squares_radius / (2 if one else 1),
-         shape="ball" if one else "psd", unit="pair")  # fmt: skip
-    look("kept", 1 + 2 * q + K + (0 if protected else q**2), rows.kept_rows, rows.kept_bound)
-    look("slope", 1, rows.slope_rows, lambda f: (PAIR[1] - PAIR[0]) / 2, unit="pair")
-    return table
 
 
 # -- the estimator -------------------------------------------------------------------------------
@@ -219,7 +147,7 @@ class Regression:
 
 def table_of(f: Facts) -> dict[str, Look]:
     if not math.isinf(f.public.G):
-        return _looks(f)
+        return looks_of(f)
     return {
         name: Look(size=size, rows=partial(_nothing, size), bound=lambda f: 1.0, part=part)
         for name, (size, part) in least_squares.parts(f).items()

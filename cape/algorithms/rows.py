@@ -1,14 +1,14 @@
-"""What a comparison asks of people: the rows of each look, and the parts of sites.
+"""What a comparison asks of people: the rows and bound of each look, and the parts of sites.
 
 A person's row is [K outcomes in public units, cell, C coded columns, site] as
 `cape.algorithms.design` has them; a person of cell -1 is not asked and adds zeros.  NaN marks what
 is missing.  Rows hang on data and on facts, which are released or public.  Numbers in brackets are
-sections of docs/group-comparison.md.
+sections of docs/group-comparison.md.  Read the table at the bottom first.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from cape.algorithms.looks import (
     TILT,
     Stage,
     Y,
+    moved,
     sites_radius,
 )
 from cape.algorithms.population import BINS, asymmetry, ball, octave_of, outside, weight
@@ -140,13 +141,9 @@ def _weights(f: Facts, a: People, gamma: Array | None = None) -> Array:
     return np.where(a.here[:, None], r, 0.0)
 
 
-def _in_scales(f: Facts, a: People) -> Array:
-    return a.u / f.scale
-
-
 def _outcomes(f: Facts, a: People) -> Array:
     """Return outcomes (n, K) in scales, without centres."""
-    return np.where(a.there, _in_scales(f, a) - f.centre - f.u_sites[0][a.site], 0.0)
+    return np.where(a.there, a.u / f.scale - f.centre - f.u_sites[0][a.site], 0.0)
 
 
 def _rest(f: Facts, a: People) -> Array:
@@ -236,34 +233,27 @@ def _tilt(a: People) -> Array:
     return np.asarray(a.r * (share - 0.5)[:, None])
 
 
-def middle_bound(f: Facts) -> float:
-    columns = len(f.half_ranges) > 0 and f.stage != "half"
-    return f.middle_radius * math.sqrt(1 + columns + (not f.public.protected))
-
-
 # -- rounds 2 and 3 ------------------------------------------------------------------------------
+
+
+def _about_first(f: Facts, a: People) -> Array:
+    return _stretched(f, a, f.first_middle)
+
+
+def _x_about_first(f: Facts, a: People) -> Array:
+    return _about_first(f, a)[:, : f.p]
+
+
+def _z_about_first(f: Facts, a: People) -> Array:
+    return _about_first(f, a)[:, f.p :]
+
+
+def _by_site(f: Facts, a: People, rows: Array) -> Array:
+    return _blocks(a.site, f.S, rows)
 
 
 def _by_group(f: Facts, a: People, rows: Array) -> Array:
     return _blocks(a.group if f.L > 1 else 0 * a.group, f.L, rows)
-
-
-def centre_rows(f: Facts, a: People) -> Array:
-    return _by_group(f, a, ball(a.u / f.centre_unit, f.centre_radius))
-
-
-def middle2_rows(f: Facts, a: People) -> Array:
-    return ball(_stretched(f, a, f.first_middle), f.middle2_radius)
-
-
-def xsites_rows(f: Facts, a: People) -> Array:
-    x = _stretched(f, a, f.first_middle)[:, : f.p]
-    return _blocks(a.site, f.S, ball(x, f.x_sites_radius))
-
-
-def zsites_rows(f: Facts, a: People) -> Array:
-    z = _stretched(f, a, f.first_middle)[:, f.p :]
-    return _blocks(a.site, f.S, ball(z, f.z_sites_radius))
 
 
 def design_rows(f: Facts, a: People) -> Array:
@@ -275,14 +265,6 @@ def design_rows(f: Facts, a: People) -> Array:
     if f.public.protected:
         parts.append(r**2 if f.p else np.where(a.asked[:, None], r**2 - GAMMA**2 / 8, 0.0))
     return np.hstack(parts)
-
-
-def design_bound(f: Facts) -> float:
-    return f.design_radius**2 + GAMMA**2 / 4 if f.p else GAMMA**2 / 8
-
-
-def again_rows(f: Facts, a: People) -> Array:
-    return _by_group(f, a, ball(_outcomes(f, a), sites_radius(f.K)))
 
 
 def sites_rows(f: Facts, a: People) -> Array:
@@ -314,13 +296,10 @@ def moments_rows(f: Facts, a: People) -> Array:
 
 
 def effects_rows(f: Facts, a: People) -> Array:
+    """Of few outcomes; else one number a pair: agreement of covariates times that of outcomes."""
     x, v = ball(_white(f, a), f.b), ball(_outcomes(f, a), f.effects_radius)
-    return _products(x, v)
-
-
-def explained_rows(f: Facts, a: People) -> Array:
-    """One number a pair: agreement of covariates times agreement of outcomes."""
-    x, v = ball(_white(f, a), f.b), ball(_outcomes(f, a), f.effects_radius)
+    if f.few:
+        return _products(x, v)
     i, j = pairs(a.cell).T
     agreement = (x[i] * x[j]).sum(axis=1) * (v[i] * v[j]).sum(axis=1) / f.K
     return np.asarray(np.clip(agreement, -1.0, 1.0)[:, None])
@@ -396,16 +375,92 @@ def kept_rows(f: Facts, a: People) -> Array:
     return np.hstack(parts)
 
 
-def kept_bound(f: Facts) -> float:
-    """Return the bound of `inside`, the two ramps, the share missing, and D of public codes."""
-    if f.public.protected:
-        return 0.5 * math.sqrt(1.0 + 3 * PART**2)
-    return math.sqrt(0.25 + RAMP_RADIUS**2 + 2 * (PART / 2) ** 2)
-
-
 def slope_rows(f: Facts, a: People) -> Array:
     """D of a protected term, inside the cut: products of differences, without site means."""
     w, g = _weights(f, a)[:, 0] * _inside(f, a, _rest(f, a)), _codes(f, a)[1][:, 0]
     i, j = pairs(a.cell).T
     product = np.clip((w[i] - w[j]) * (g[i] - g[j]) / 2, *PAIR)
     return np.asarray(np.where(a.here[i] & a.here[j], product, 0.0)[:, None] - sum(PAIR) / 2)
+
+
+# -- the table of looks --------------------------------------------------------------------------
+
+Rows = Callable[[Facts, People], Array]
+Bound = Callable[[Facts], float]
+Place = Callable[[Facts, People, Array], Array]
+Shape = Literal["ball", "psd"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Look:
+    """One release of a term."""
+
+    size: int
+    rows: Rows
+    bound: Bound  # half of what one person may move the sum by
+    shape: Shape = "ball"
+    unit: Literal["person", "pair"] = "person"
+    part: Rows | None = None  # (size,) of a site
+
+
+def looks_of(f: Facts) -> dict[str, Look]:
+    """Return every look of a term [2, 4]; `looks.plan` says which are asked, and when."""
+    S, K, p, q, L = f.S, f.K, f.p, f.q, f.L
+    n = len(f.half_ranges) if f.stage != "half" else 0
+    protected, ranges = f.public.protected, len(f.ranges)
+    scales, tilts = K if f.by_outcome else 1, 0 if protected else q
+    of_pairs: dict[str, Any] = {"shape": "psd", "unit": "pair"}
+    table: dict[str, Look] = {}
+
+    def look(name: str, size: int, of: Rows, bound: Bound, **how: Any) -> None:
+        table[name] = Look(size=size, rows=of, bound=bound, **how)
+
+    def in_ball(name: str, size: int, of: Rows, radius: Bound, place: Place | None = None) -> None:
+        """Ask rows in a ball, each in the block of its group or site: the radius is the bound."""
+
+        def rows(f: Facts, a: People) -> Array:
+            inside = ball(of(f, a), radius(f))
+            return place(f, a, inside) if place else inside
+
+        look(name, size, rows, radius)
+
+    def contrast(f: Facts) -> float:
+        return moved(f.public, "contrast", f.rho) * f.C
+
+    def balance(f: Facts) -> float:
+        return moved(f.public, "balance", f.rho) * f.b
+
+    def design(f: Facts) -> float:
+        return f.design_radius**2 + GAMMA**2 / 4 if p else GAMMA**2 / 8
+
+    look("where", BINS * scales, where_rows, lambda f: math.sqrt(scales), **of_pairs)
+    look("xwhere", BINS * ranges, xwhere_rows, lambda f: math.sqrt(ranges), **of_pairs)
+    parts = 1 + (n > 0) + (not protected)
+    look("middle", n + 1 + tilts, middle_rows, lambda f: f.middle_radius * math.sqrt(parts))
+    in_ball("centre", L * K, lambda f, a: a.u / f.centre_unit, lambda f: f.centre_radius, _by_group)
+    in_ball("middle2", n, _about_first, lambda f: f.middle2_radius)
+    in_ball("xsites", S * p, _x_about_first, lambda f: f.x_sites_radius, _by_site)
+    in_ball("zsites", S, _z_about_first, lambda f: f.z_sites_radius, _by_site)
+    products = p * (p + 1) // 2
+    look("design", products + p * q + protected, design_rows, design, shape="psd" if p else "ball")
+    longer = math.hypot(1.0, TILT / 4 if tilts else 0.0)
+    look("sites", S * (K + tilts), sites_rows, lambda f: f.u_sites_radius * longer)
+    in_ball("again", L * K, _outcomes, lambda f: sites_radius(K), _by_group)
+    look("balance", p * q, balance_rows, balance, part=balance_part)
+    look("moments", products, moments_rows, lambda f: f.b**2, shape="psd")
+    if f.few:
+        look("effects", p * K, effects_rows, lambda f: f.b * f.effects_radius)
+    else:
+        look("effects", 1, effects_rows, lambda f: 1.0, unit="pair")
+    look("skew", K + q, skew_rows, lambda f: math.hypot(SKEW[0], SKEW[1] / 4))
+    look("contrast", q * K, contrast_rows, contrast, part=contrast_part)
+    look("by_site", S * q * K, by_site_rows, contrast, part=by_site_part)
+    squares = {**of_pairs, "shape": "ball"} if K == 1 else of_pairs
+    look("squares", K, squares_rows, lambda f: f.squares_radius / (2 if K == 1 else 1), **squares)
+    # Of `inside`, the two ramps, the share missing, and D of public codes
+    kept = 0.5 * math.sqrt(1.0 + 3 * PART**2)
+    if not protected:
+        kept = math.sqrt(0.25 + RAMP_RADIUS**2 + 2 * (PART / 2) ** 2)
+    look("kept", 1 + 2 * q + K + (0 if protected else q**2), kept_rows, lambda f: kept)
+    look("slope", 1, slope_rows, lambda f: (PAIR[1] - PAIR[0]) / 2, unit="pair")
+    return table

@@ -3,8 +3,6 @@
 ISI is our reading of q_NGI of capeDJICA (Imtiaz et al., Sec. V), whose code could not be obtained.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -6,8 +6,6 @@ capePCA (Alg. 3 of capeDJICA) and DPdisPCA (Alg. 1: each site sends the leading 
 noisy second moment).  `cape.algorithms.pca` scales each subject instead, for joint ICA.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cape.algorithms.estimators import (
@@ -87,6 +85,3 @@ class SecondMomentPca(OneRelease[Principal]):
             status="released",
             record=step_record(mean, noise_std, step_norm=float(np.sqrt(self.n_components))),
         )
-
-    def done(self, state: Principal) -> bool:
-        return state.status != "waiting"

@@ -5,8 +5,6 @@ the others are noise; if it has more, they are lost.  Without privacy no bound o
 needed, so every direction counts by its share of signal.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cape.algorithms.estimators import Array

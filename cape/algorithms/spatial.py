@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     Basis = Array | InterpolatedBasis | BlockBasis
 
 SpatialScore = Literal["tanh", "skewness"]
-_Step = Callable[
-    [Array, int], Array
-]  # a rotation (k, k) and the number of its step -> the next one
+# A rotation (k, k) and the number of its step -> the next one
+_Step = Callable[[Array, int], Array]
 
 # Maximum of steps by score.  "skewness" (y^2) found more real networks (docs/choosing.md).
 MAX_STEPS: Mapping[SpatialScore, int] = {"tanh": 150, "skewness": 400}
@@ -91,7 +90,6 @@ def spatial_ica(maps: Array, *, score: SpatialScore = "tanh") -> Rotation:
 
 
 def third_moments(Z: Array) -> Array:
-    """``E[z_i z_j z_l]`` of whitened maps Z (D, k), shape (k, k, k)."""
     return np.stack([Z.T @ (Z * column[:, None]) for column in Z.T]) / len(Z)
 
 
@@ -166,7 +164,7 @@ def sparseness(
 def _compared(
     basis: Basis | None, V: Array, mixing: Array, score: SpatialScore
 ) -> tuple[Array, Array]:
-    """Return the kurtosis of the components (k,), and that of surrogates (N_SURROGATES, k)."""
+    """Return the kurtosis of components (k,) and of surrogates (N_SURROGATES, k)."""
     d, k = V.shape
     n_features = d if basis is None else basis.shape[0]
     sampled = slice(None, None, max(1, -(-n_features // MAX_FEATURES)))
@@ -221,11 +219,17 @@ def fitting_score(maps: Array) -> SpatialScore:
 
     Of six planted studies of columns r was .79 by skewness and .87 by tanh.
     """
+    return _fitting(maps, spatial_ica(maps).mixing)[0]
+
+
+def _fitting(maps: Array, two_sided: Array) -> tuple[SpatialScore, Array]:
+    """Return the score that fits, and its rotation; `two_sided`: that of tanh."""
+    one_sided = spatial_ica(maps, score="skewness").mixing
     peaked, skewed = (
-        float(np.median(kurtosis(maps @ spatial_ica(maps, score=score).mixing)))
-        for score in ("tanh", "skewness")
+        float(np.median(kurtosis(maps @ rotation))) for rotation in (two_sided, one_sided)
     )
-    return "skewness" if skewed >= MIN_KURTOSIS_KEPT * peaked else "tanh"
+    fits = skewed >= MIN_KURTOSIS_KEPT * peaked
+    return ("skewness", one_sided) if fits else ("tanh", two_sided)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,20 +251,13 @@ def gate_z(kurtoses: Array, null: Array) -> float:
 
 
 def spatial_start(basis: Basis | None, V: Array, U: Array) -> SpatialStart:
-    """Find the start from subspace V (d, k), whitener U (k, k) and basis (D, d) or None.
-
-    Maps are ``B V U^-1 W'``, so rows of W along ``U mixing`` give the spatial components.
-    """
+    """Find the start: maps are ``B V U^-1 W'``, so rows of W along ``U mixing`` give components."""
     maps = V if basis is None else basis @ V
     mixing = spatial_ica(maps).mixing
     kurtoses, null = _compared(basis, V, mixing, "tanh")
     if gate_z(kurtoses, null) < GATE_Z:
         return SpatialStart(W=np.eye(len(U)), gate=False)
-    one_sided = spatial_ica(maps, score="skewness").mixing
-    peaked, skewed = (
-        float(np.median(kurtosis(maps @ rotation))) for rotation in (mixing, one_sided)
-    )
-    directions = U @ (one_sided if skewed >= MIN_KURTOSIS_KEPT * peaked else mixing)
+    directions = U @ _fitting(maps, mixing)[1]
     W = polar((directions / np.linalg.norm(directions, axis=0)).T)
     sparse = np.flatnonzero(kurtosis(maps @ np.linalg.inv(W @ U)) >= np.median(null))
     return SpatialStart(W=W, gate=True, sparse=tuple(sparse.tolist()))
@@ -365,6 +362,3 @@ class SpatialIca(OneRelease[SpatialComponents]):
         return replace(
             state, subspace=subspace, status="released", mean=mean, record=subspace.record
         )
-
-    def done(self, state: SpatialComponents) -> bool:
-        return state.status != "waiting"

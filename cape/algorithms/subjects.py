@@ -1,7 +1,5 @@
 """Results of single subjects, which only their site sees: maps, connectivity, spectra."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -11,7 +9,6 @@ from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
 
 MAX_SEGMENT = 64  # time points of a spectrum's segment: 32 frequencies above 0
-LOW_HZ, HIGH_HZ = 0.10, (0.15, 0.25)  # bands whose power is compared
 MAX_R = 1.0 - 1e-9  # Fisher z of 1 is infinite
 NOISE_SUBJECT_SEED = 20_261_122  # public, so that pages can be made again
 
@@ -36,7 +33,7 @@ def subject_maps(X: Data, S: Data) -> Array:
 
 
 def agreement(own: Array, common: Array) -> Array:
-    """Correlation of each map (D, R) of a subject with the common map, shape (R,)."""
+    """Correlation (R,) of a subject's maps (D, R) with the common ones."""
     return np.asarray(np.mean(z_scores(own) * z_scores(common), axis=0))
 
 
@@ -81,30 +78,3 @@ def spectrum(S: Data | Array, tr: float) -> Spectrum:
     density[:, :, 1 : (n + 1) // 2] *= 2.0  # one-sided: add the power at negative frequencies
     frequency: Array = np.asarray(np.fft.rfftfreq(n, 1.0 / rate), dtype=np.float64)
     return Spectrum(frequency=frequency, power=density.mean(axis=0))
-
-
-def dynamic_range(spectra: Spectrum) -> Array:
-    """Peak of each spectrum over the smallest power at higher frequencies, dB, shape (R,).
-
-    After Allen et al. (2011, Front. Syst. Neurosci. 5, 2), who take the difference; the ratio does
-    not depend on the scale of a time course.  0 if the peak is at the highest frequency.
-    """
-    # Without frequency 0, at which the mean was removed.
-    power = np.maximum(spectra.power[:, 1:], 1e-300)
-    at = power.argmax(axis=1)
-    minima = [row[k:].min() for row, k in zip(power, at.tolist(), strict=True)]
-    peak = power[np.arange(len(power)), at]
-    return np.asarray(10.0 * np.log10(peak / np.array(minima)))
-
-
-def low_to_high(spectra: Spectrum, tr: float) -> Array | None:
-    """Power below 0.10 Hz over that of 0.15 to 0.25 Hz, shape (R,) (Allen et al. 2011).
-
-    None if the repetition time is unknown or the spectrum does not reach the upper band.
-    """
-    low = (spectra.frequency > 0.0) & (spectra.frequency < LOW_HZ)
-    high = (spectra.frequency >= HIGH_HZ[0]) & (spectra.frequency <= HIGH_HZ[1])
-    if tr <= 0.0 or not low.any() or not high.any():
-        return None
-    above = np.maximum(spectra.power[:, high].sum(axis=1), 1e-300)
-    return np.asarray(spectra.power[:, low].sum(axis=1) / above)

@@ -5,9 +5,8 @@ release is the mean deviation E of those maps from the centre C, which the same 
 smooth noise.  Only E comes from the data: similarity to the templates is no evidence by itself.
 """
 
-from __future__ import annotations
-
 from dataclasses import field
+from typing import Self
 
 import numpy as np
 
@@ -50,7 +49,7 @@ class TemplateBasis:
     centre: Array  # (d, K): C, the mean maps of smooth noise; columns of norm 1
 
     @classmethod
-    def of(cls, templates: Array, noise_root: Array) -> TemplateBasis:
+    def of(cls, templates: Array, noise_root: Array) -> Self:
         """Simulate the centre of templates (d, K) from a root (d, d) of the noise covariance."""
         rng = np.random.default_rng(CENTRE_SEED)  # public: no data, no secret
         noise = rng.standard_normal((N_NOISE_SUBJECTS, len(templates), NOISE_TIMEPOINTS))

@@ -7,8 +7,6 @@ the estimator.
 Noise is as planned; a value that is shrunk by its noise has the size it has with noise.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -4,8 +4,6 @@
 guard, the stability and the status.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import field, replace
 from typing import Literal

@@ -9,11 +9,9 @@ the rounds, or curved by itself, and common to the subjects.  Thresholds were me
 (docs/choosing.md).  All of this is post-processing of released answers and costs no privacy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import numpy as np
 
@@ -69,7 +67,7 @@ class Confirmation:
             return "converged"
         return "unconfirmed" if self.gate else "not_separated"
 
-    def ordered(self, order: Sequence[int]) -> Confirmation:
+    def ordered(self, order: Sequence[int]) -> Self:
         """Put components in a signed order, counted from 1."""
         old = [abs(k) - 1 for k in order]
         return replace(

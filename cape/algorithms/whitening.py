@@ -6,8 +6,6 @@ Deviation: Alg. 4 (Imtiaz et al.) passes V_R' X to Infomax unwhitened.  djICA (B
 each site by its own covariance, which makes the mixings of the sites differ.
 """
 
-from __future__ import annotations
-
 from dataclasses import field, replace
 from typing import Literal
 
@@ -147,7 +145,7 @@ def _residual(energy: float, noise: float, clip: float) -> float:
 
 
 def _log_covariance(U: Array, Z0: Data) -> Array:
-    """Log covariance of one subject, shape (k, k); zeros if it is zero or not finite."""
+    """Log covariance (k, k) of a subject; zeros if it is zero or not finite."""
     with np.errstate(all="ignore"):
         Z = U @ Z0.astype(np.float64)
         C = Z @ Z.T / Z.shape[1]

@@ -4,8 +4,6 @@ Exit codes: 0 ok; 1 findings, or an error in data or protocol; 2 usage, settings
 site's policy refuses; 4 the budget refuses; 5 nobody to forget; 70 internal error.
 """
 
-from __future__ import annotations
-
 import inspect
 import io
 import os

@@ -1,7 +1,5 @@
 """The program ``cape``; commands import what they need when run, so ``--help`` is quick."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -9,13 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from cape.cli.common import AsJson, result, say
+from cape.cli.common import AsJson, result, say, with_options
 from cape.cli.engine_commands import flare, neuroflame_command
 from cape.cli.forget_command import forget_command
 from cape.cli.ledger_commands import ledger
 from cape.cli.people_command import people_command
-from cape.cli.plan_commands import budget_command, init_command
-from cape.cli.promise_command import promise_command
+from cape.cli.plan_commands import budget_command, init_command, promise_command
 from cape.cli.run_commands import report_command, rerun_command, simulate_command, synth_command
 from cape.cli.site_commands import (
     keygen_command,
@@ -45,6 +42,7 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
+@with_options
 def root(
     version: Annotated[
         bool,
@@ -52,26 +50,15 @@ def root(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose", "-v", help="Print versions, time, and where an error comes from."
-        ),
-    ] = False,
-    log_file: Annotated[
-        Path | None, typer.Option(help="Append what is printed to a file, with times.")
-    ] = None,
+    verbose: bool = False,
+    log_file: Path | None = None,
 ) -> None:
     """Joint ICA of fMRI data held at several sites, private for every subject."""
     # Declared for --help: `cape.cli.main` removes the last two before typer reads the line.
     del version, verbose, log_file
 
 
-def completion_command(
-    shell: Annotated[
-        Literal["bash", "zsh", "fish"], typer.Argument(help="The shell that completes.")
-    ],
-) -> None:
+def completion_command(shell: Literal["bash", "zsh", "fish"]) -> None:
     """Print a script that lets a shell complete commands and options (docs/install.md)."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
@@ -79,18 +66,7 @@ def completion_command(
 
 
 def compspec_command(
-    image: Annotated[
-        str, typer.Option(help="Name under which you published the image, without a tag.")
-    ],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the compspecs.")],
-    repository: Annotated[
-        str, typer.Option(help="Address of the source of the image; the form shows it.")
-    ] = "",
-    papers: Annotated[
-        bool,
-        typer.Option("--papers", help="Those for comparison with the papers, instead of ours."),
-    ] = False,
-    as_json: AsJson = False,
+    image: str, out: Path, repository: str = "", papers: bool = False, as_json: AsJson = False
 ) -> None:
     """Write a compspec of every computation for an image that you published."""
     from cape.engines.coinstac.compspec import published
@@ -147,4 +123,5 @@ LEFT_OUT = {
 # Accept all words after a command that is not installed.
 ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 for _name, _function in (COMMANDS | LEFT_OUT).items():
-    app.command(_name, context_settings=ANYTHING if _name in LEFT_OUT else None)(_function)
+    _words = ANYTHING if _name in LEFT_OUT else None
+    app.command(_name, context_settings=_words)(with_options(_function))

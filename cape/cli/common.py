@@ -1,15 +1,19 @@
-"""Shared output of commands: tables and lines for people, JSON lines for machines."""
+"""What commands share: options, tables and lines for people, JSON lines for machines."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import math
 import os
 import shlex
+import tomllib
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -18,6 +22,8 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from cape.planning.judge import Judged
+
+Command = TypeVar("Command", bound=Callable[..., None])
 
 STDOUT = Console(soft_wrap=True, highlight=False)
 STDERR = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -42,6 +48,39 @@ def check_free(path: Path | None, *, replace: bool, option: str = "--out") -> No
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
 
 
+# What a path of an option must be
+_EXISTING = {
+    "file": {"exists": True, "dir_okay": False},
+    "folder": {"exists": True, "file_okay": False},
+}
+
+
+@functools.cache
+def _options() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
+
+
+def with_options(command: Command) -> Command:
+    """Give the parameters of a command what ``options.toml`` says of them, as typer reads it."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    defaults = {
+        name
+        for name, one in inspect.signature(command).parameters.items()
+        if one.default is not one.empty
+    }
+    for name, said in _options().get(command.__name__.removesuffix("_command"), {}).items():
+        given = {"help": said} if isinstance(said, str) else dict(said)
+        given |= _EXISTING[given.pop("existing")] if "existing" in given else {}
+        kind = given.pop("kind", "option" if name in defaults else "argument")
+        # Without a name of its own typer gives a switch a second one, --no-NAME.
+        own = [f"--{name.replace('_', '-')}"] if hints[name] is bool else []
+        names = given.pop("names", own)
+        info = typer.Option(*names, **given) if kind == "option" else typer.Argument(**given)
+        hints[name] = Annotated[hints[name], info]
+    command.__annotations__ = hints
+    return command
+
+
 def warn_no_settings(folder: Path, *, as_json: bool) -> None:
     """Warn that a folder with data has no settings.toml."""
     # Defaults fit few data sets, so warn before anything else.
@@ -53,14 +92,6 @@ def warn_no_settings(folder: Path, *, as_json: bool) -> None:
 
 def file_option(help: str) -> Any:
     return typer.Option(exists=True, dir_okay=False, help=help)
-
-
-def file_argument(help: str) -> Any:
-    return typer.Argument(exists=True, dir_okay=False, help=help)
-
-
-def folder_option(help: str) -> Any:
-    return typer.Option(exists=True, file_okay=False, help=help)
 
 
 def folder_argument(help: str) -> Any:

@@ -1,7 +1,5 @@
 """Print the results of a run on this computer, in the words of its page."""
 
-from __future__ import annotations
-
 import shlex
 import textwrap
 import webbrowser
@@ -13,7 +11,7 @@ from rich.text import Text
 from cape.cli.common import STDERR, STDOUT, result, say, warn
 from cape.counting import number_of
 from cape.privacy.accounting import display_epsilon
-from cape.report import files, maps, regions
+from cape.report import files, maps, network_maps
 from cape.report.comparison_words import who_of
 from cape.report.maps import Component
 from cape.report.results import (
@@ -108,7 +106,7 @@ def _by_word(folder: Path) -> Iterator[str]:
     counted: set[tuple[str, str]] = set()
     results = read_results(folder)
     ending = maps.ENDINGS[results.feature_space]
-    found = regions.read_regions(folder / f"{maps.file_of(results.status)}{ending}")
+    found = network_maps.read_regions(folder / f"{maps.file_of(results.status)}{ending}")
     for k, row in enumerate(files.read_rows(folder / "components.tsv", Component)):
         word = (row.found_again or row.verdict or "").partition(",")[0]
         mirror = f"={row.mirror_of}" if row.mirror_of else ""

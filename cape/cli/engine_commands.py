@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,11 +12,10 @@ from cape.cli.common import (
     AsJson,
     SetValues,
     assignments,
-    file_option,
     folder_argument,
-    folder_option,
     result,
     warn_of_policies,
+    with_options,
 )
 
 if TYPE_CHECKING:
@@ -35,31 +35,16 @@ Allow = Annotated[
 
 
 @flare.command("job")
+@with_options
 def job_command(
-    folder: Annotated[Path, typer.Argument(help="Folder to write.")],
-    settings: Annotated[Path | None, file_option("The owner's settings.toml.")] = None,
-    subjects: Annotated[
-        int | None,
-        typer.Option(min=1, help="All subjects; a job that sites would refuse is not written."),
-    ] = None,
-    least: Annotated[
-        int, typer.Option(min=0, help="With --resume: sites that must be connected; 0: as before.")
-    ] = 0,
-    patience: Annotated[
-        float, typer.Option(min=1, help="Seconds for an answer; after twice that a site is lost.")
-    ] = 600.0,
-    join_patience: Annotated[
-        float,
-        typer.Option(min=1, help="Seconds for the first answer, for which sites read their data."),
-    ] = 3600.0,
-    resume: Annotated[Path | None, folder_option("An earlier job, whose run continues.")] = None,
-    maps: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            help="Public maps of a comparison, for its page; every site has its own copy to read.",
-        ),
-    ] = None,
+    folder: Path,
+    settings: Path | None = None,
+    subjects: int | None = None,
+    least: int = 0,
+    patience: float = 600.0,
+    join_patience: float = 3600.0,
+    resume: Path | None = None,
+    maps: Path | None = None,
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
@@ -101,21 +86,20 @@ def job_command(
         )
     check_before_it_leaves(str(plan.settings), resume or settings)
     write_job(folder, plan)
-    do = f"next: nvflare job submit -j {folder} --startup-kit KIT"
+    do = f"next: nvflare job submit -j {shlex.quote(str(folder))} --startup-kit KIT"
     fields = {"run": plan.run, "job": str(folder)}
     result(fields, f"{folder}: run {plan.run}", do, as_json=as_json)
 
 
 @flare.command("site")
+@with_options
 def site_command(
     kit: Kit,
-    data: Annotated[Path, folder_option("The site's data.")],
+    data: Path,
     runs: Runs,
-    manifest: Annotated[str, typer.Option(help="Name of a manifest in the data folder.")] = "",
-    policy: Annotated[Path | None, file_option("The site's site-policy.toml.")] = None,
-    identity: Annotated[
-        Path | None, folder_option("Folder of identity_key and roster.json.")
-    ] = None,
+    manifest: str = "",
+    policy: Path | None = None,
+    identity: Path | None = None,
     allow: Allow = False,
     as_json: AsJson = False,
 ) -> None:
@@ -133,6 +117,7 @@ def site_command(
 
 
 @flare.command("server")
+@with_options
 def server_command(kit: Kit, runs: Runs, allow: Allow = False, as_json: AsJson = False) -> None:
     """Write the aggregator's own file and print what the server's kit must allow."""
     from cape.engines.flare.site_file import SERVER_CLASSES, AggregatorFile
@@ -174,12 +159,9 @@ def _prepare(
 
 
 def neuroflame_command(
-    checkout: Annotated[Path, folder_argument("A checkout of NeuroFLAME's boilerplate.")],
-    settings: Annotated[Path | None, file_option("The owner's settings.toml.")] = None,
-    subjects: Annotated[
-        int | None,
-        typer.Option(min=1, help="All subjects; settings that sites would refuse are not copied."),
-    ] = None,
+    checkout: Path,
+    settings: Path | None = None,
+    subjects: int | None = None,
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:

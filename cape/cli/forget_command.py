@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -27,20 +27,10 @@ STAYS = (
 
 
 def forget_command(
-    person: Annotated[str, typer.Argument(help="The label, such as sub-07.")],
-    folders: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            exists=True, file_okay=False, help="Folders of this site's results and runs."
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, file_okay=False, help="The site's images: is the person still listed?"
-        ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete; else it is only shown.")] = False,
+    person: str,
+    folders: list[Path] | None = None,
+    data: Path | None = None,
+    yes: bool = False,
     ledger_file: LedgerOption = None,
     policy: PolicyOption = None,
     as_json: AsJson = False,

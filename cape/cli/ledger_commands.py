@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cape.cli.common import AsJson, file_option, hint_of_policy, result
+from cape.cli.common import AsJson, file_option, hint_of_policy, result, with_options
 from cape.counting import number_of
 from cape.frozen import dataclass
 
@@ -93,8 +93,9 @@ def _opened(path: Path | None, policy_path: Path | None) -> Opened:
 
 
 @ledger.command("show", hidden=True)
+@with_options
 def show_command(
-    file: Annotated[Path | None, typer.Argument(help="The ledger_file of a site policy.")] = None,
+    file: Path | None = None,
     ledger_file: LedgerOption = None,
     policy: PolicyOption = None,
     as_json: AsJson = False,
@@ -119,10 +120,9 @@ def show_command(
 
 
 @ledger.command("close")
+@with_options
 def close_command(
-    run: Annotated[
-        str, typer.Argument(help="The first digits of the run, as cape ledger shows them.")
-    ],
+    run: str,
     why: Why,
     ledger_file: LedgerOption = None,
     policy: PolicyOption = None,
@@ -163,12 +163,11 @@ def close_command(
 
 
 @ledger.command("forgive")
+@with_options
 def forgive_command(
     why: Why,
-    owner: Annotated[str, typer.Argument(help="The owner, as cape ledger shows it.")] = "",
-    unnamed: Annotated[
-        bool, typer.Option("--unnamed", help="Exchanges for which the engine named no owner.")
-    ] = False,
+    owner: str = "",
+    unnamed: bool = False,
     ledger_file: LedgerOption = None,
     policy: PolicyOption = None,
     as_json: AsJson = False,

@@ -1,7 +1,5 @@
 """``--log-file``: copy the output of a command, with times, to a file readable by its user."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -6,11 +6,9 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from cape.cli.common import AsJson, RefusedEnd, Replace, check_free, folder_argument, result
+from cape.cli.common import AsJson, RefusedEnd, Replace, check_free, result
 from cape.counting import number_of
 
 if TYPE_CHECKING:
@@ -22,20 +20,10 @@ _MAX_NAMED = 3
 
 
 def people_command(
-    folder: Annotated[Path, folder_argument("Data of one site, or a folder per site.")],
-    layout: Annotated[
-        str,
-        typer.Option(
-            help="Where {subject}, {session} and {run} stand in the paths of a site; * is anything."
-        ),
-    ] = "",
-    bids_filter: Annotated[
-        str | None,
-        typer.Option("--filter", help="Entities of the runs that count, task-rest_desc-preproc."),
-    ] = None,
-    write: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Write a manifest.csv: one row a file.")
-    ] = None,
+    folder: Path,
+    layout: str = "",
+    bids_filter: str | None = None,
+    write: Path | None = None,
     replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:

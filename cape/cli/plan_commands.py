@@ -1,4 +1,4 @@
-"""Commands before a run: ``cape init`` and ``cape budget`` (which also checks finished runs)."""
+"""Commands before a run: ``cape init``, ``promise``, and ``budget``, which checks runs, too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -16,12 +16,12 @@ from cape.cli.common import (
     SetValues,
     assignments,
     check_free,
-    file_option,
-    folder_argument,
+    hint_of_policy,
     present,
     result,
     say,
 )
+from cape.cli.ledger_commands import PolicyOption
 
 if TYPE_CHECKING:
     from cape.planning.validate import FolderCheck
@@ -31,38 +31,21 @@ TableOrientation = Literal["time_by_feature", "feature_by_time"]
 
 
 def init_command(
-    folder: Annotated[
-        Path,
-        folder_argument("Data of one site, such as derivatives of fMRIPrep, or a folder per site."),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(dir_okay=False, help="File to write; settings.toml in FOLDER by default."),
-    ] = None,
-    orientation: Annotated[
-        TableOrientation | None, typer.Option(help="Which axis of tables is time; they need it.")
-    ] = None,
-    filter: Annotated[str, typer.Option(help="Which images, written as bids_filter.")] = "",
-    exclude: Annotated[str, typer.Option(help="Which images not, written as bids_exclude.")] = "",
-    atlas: Annotated[
-        Path | None,
-        file_option("A label image of any name: each site gets a copy, as atlas.nii.gz."),
-    ] = None,
-    maps: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, help="Public maps, or a finished run, whose courses are compared."
-        ),
-    ] = None,
+    folder: Path,
+    out: Path | None = None,
+    orientation: TableOrientation | None = None,
+    filter: str = "",
+    exclude: str = "",
+    atlas: Path | None = None,
+    maps: Path | None = None,
     replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     """Look at the data in a folder, list them, and write a settings.toml for them."""
     from cape.data.folders import SETTINGS_FILE
     from cape.errors import ConfigError
-    from cape.planning.atlas_file import adopting
     from cape.planning.consortium_folder import settings_beside
-    from cape.planning.first_settings import InitOptions, propose
+    from cape.planning.first_settings import InitOptions, adopting, propose
 
     path = out or folder / SETTINGS_FILE
     check_free(path, replace=replace)
@@ -98,41 +81,20 @@ def _put(place: Path, content: bytes, beside: Path) -> str:
 
 
 def budget_command(
-    folder: Annotated[
-        Path | None,
-        typer.Argument(
-            exists=True, file_okay=False, help="Sites whose people are counted, with settings.toml."
-        ),
-    ] = None,
-    check: Annotated[
-        list[Path] | None, file_option("Recompute a privacy.json; repeat it to add up runs.")
-    ] = None,
-    subjects: Annotated[int | None, typer.Option(min=1, help="All subjects.")] = None,
-    sites: Annotated[int | None, typer.Option(min=1, help="Number of sites.")] = None,
-    components: Annotated[int | None, typer.Option(min=1, help="Components R.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Total epsilon per subject.")] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Total delta; 1e-5 unless the settings have one.")
-    ] = None,
-    colluders: Annotated[
-        int | None, typer.Option(min=0, help="Sites that may collude with the aggregator.")
-    ] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of the solver.")] = None,
-    basis: Annotated[int | None, typer.Option(min=2, help="Size of the public basis.")] = None,
-    computation: Annotated[
-        str, typer.Option(help="Computation; by default that of the settings.")
-    ] = "",
-    outcomes: Annotated[int | None, typer.Option(min=1, help="Outcomes K of capecontrast.")] = None,
-    share: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of a site's people in the second group (capecontrast); those of FOLDER "
-            "are counted, else .4 is assumed, as sites differ."
-        ),
-    ] = None,
-    settings: Annotated[
-        Path | None, file_option("A settings.toml; options and --set override it.")
-    ] = None,
+    folder: Path | None = None,
+    check: list[Path] | None = None,
+    subjects: int | None = None,
+    sites: int | None = None,
+    components: int | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    colluders: int | None = None,
+    rounds: int | None = None,
+    basis: int | None = None,
+    computation: str = "",
+    outcomes: int | None = None,
+    share: float | None = None,
+    settings: Path | None = None,
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
@@ -231,3 +193,38 @@ def _check_files(paths: Sequence[Path], *, as_json: bool) -> None:
     # Scripts read the exit code.
     if any(file.findings for file in files):
         raise typer.Exit(1)
+
+
+LANGUAGES: dict[str, tuple[str, ...]] = {"en": ("en",), "de": ("de",), "both": ("en", "de")}
+
+
+def promise_command(
+    settings: Path,
+    sites: int | None = None,
+    aggregator: str = "",
+    language: Literal["en", "de", "both"] = "both",
+    out: Path | None = None,
+    replace: Replace = False,
+    policy: PolicyOption = None,
+    set_values: SetValues = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fill in the form for an ethics board and the text for participants."""
+    from cape.planning.board import board_facts, board_texts
+    from cape.planning.consortium_folder import read_settings
+    from cape.site.ledger_file import own_ledger
+
+    check_free(out, replace=replace)
+    owner = read_settings(settings, assignments(set_values))
+    n_sites = sites or owner.config.expected_sites
+    if not n_sites:
+        raise typer.BadParameter("the settings do not say n_sites; give --sites")
+    hint_of_policy(policy, quiet=as_json)
+    facts = board_facts(
+        owner, n_sites=n_sites, policy=own_ledger(policy_path=policy)[1], aggregator=aggregator
+    )
+    text = board_texts(facts, LANGUAGES[language])
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+    line = text.rstrip("\n") if out is None else f"written: {out}"
+    result({**facts, "text": text}, line, as_json=as_json)

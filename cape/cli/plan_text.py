@@ -1,7 +1,5 @@
 """Print a planned run: releases, epsilon, the curve, and whether it will work."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Check a privacy.json: trust only its integers and recompute the rest."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

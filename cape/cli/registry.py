@@ -4,8 +4,6 @@ Its form is `schemas/deployments-schema.yaml` of opendp/deployments-registry-dat
 is YAML.  All but who publishes it and what for stands in privacy.json and results.json.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -9,7 +9,7 @@ import math
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -19,8 +19,6 @@ from cape.cli.common import (
     SetValues,
     Show,
     assignments,
-    file_option,
-    folder_argument,
     hint_of_policy,
     present,
     result,
@@ -37,75 +35,27 @@ if TYPE_CHECKING:
 # Choices for typer; `cape.simulation` and `cape.lab.synthetic` implement them.
 Through = Literal["memory", "wire", "process", "docker", "coinstac", "nvflare"]
 PresetName = Literal[
-    "brain", "groups", "two-sided", "smooth", "paper", "realistic",
-    "weak", "heavy", "gaussian", "gaussian-het", "sub-gaussian",
-    "correlated", "jitter", "fields", "gaussian-fields", "lengths", "smooth-courses", "noisy",
-    "sites", "spikes", "subgroups", "volumes", "volumes-bd", "records",
+    "brain", "groups", "two-sided", "smooth", "paper", "realistic", "volumes", "volumes-bd",
+    "records",
 ]  # fmt: skip
 LayoutName = Literal["files", "manifest", "bids", "fmriprep", "matrix", "atlas"]
 
 
 def simulate_command(
-    directory: Annotated[Path, folder_argument("A folder per site, or that of one lab.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for the results.",
-            show_default="out; with --maps, whose run is there: answer",
-        ),
-    ] = None,
-    through: Annotated[
-        Through,
-        typer.Option(
-            help="process: a new process per site and round, as COINSTAC does it; "
-            "docker: in containers without network; coinstac: in COINSTAC's own engine; "
-            "nvflare: in FLARE's simulator."
-        ),
-    ] = "memory",
-    epsilon: Annotated[float | None, typer.Option(help="Total epsilon per subject.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Total delta, such as 1e-5.")] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, max=2**63 - 1, help="Reproducible noise: a simulation, NOT PRIVATE."),
-    ] = None,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SITE@PHASE:ROUND",
-            help="A site stops answering there, such as local2@iterate:5; repeat it.",
-        ),
-    ] = None,
-    policy_file: Annotated[
-        Path | None,
-        typer.Option("--policy", exists=True, dir_okay=False, help="A site policy, for all sites."),
-    ] = None,
-    image: Annotated[str, typer.Option(help="Image of the containers (make image).")] = "",
-    memory: Annotated[str, typer.Option(help="Memory of each container, such as 4g.")] = "",
-    computation: Annotated[
-        str | None,
-        typer.Option(help="Override the computation of settings.toml, such as capecontrast."),
-    ] = None,
-    maps: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            help="Results of a finished run, or a file of public maps, for the time courses of "
-            "people (capecontrast, capedualreg).",
-        ),
-    ] = None,
-    surrogate: Annotated[
-        bool,
-        typer.Option(
-            "--surrogate", help="Also run smooth noise and show its figures for comparison."
-        ),
-    ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Begin anew where a run has ended, or was stopped.")
-    ] = False,
-    pages: Annotated[
-        Literal["first", "all"],
-        typer.Option(help="Whose pages to draw beside the common one; cape report draws others."),
-    ] = "first",
+    directory: Path,
+    out: Path | None = None,
+    through: Through = "memory",
+    epsilon: float | None = None,
+    delta: float | None = None,
+    seed: int | None = None,
+    drop: list[str] | None = None,
+    policy_file: Path | None = None,
+    image: str = "",
+    memory: str = "",
+    computation: str | None = None,
+    maps: Path | None = None,
+    replace: bool = False,
+    pages: Literal["first", "all"] = "first",
     set_values: SetValues = None,
     show: Show = False,
     as_json: AsJson = False,
@@ -113,7 +63,7 @@ def simulate_command(
 ) -> None:
     """Run the computation with all sites on this computer, with the code of a real run."""
     from cape.planning.consortium_folder import settings_beside
-    from cape.python.api import simulate_folder
+    from cape.python.api import simulate
     from cape.simulation.simulate import refused_by_policies
 
     out = out or Path("answer" if maps else "out")
@@ -131,7 +81,7 @@ def simulate_command(
         then = "begins, and charges, anew" if through == "nvflare" else "goes on, charged once"
         warn(f"a run that is stopped keeps its charges; typed again, it {then}", as_json=as_json)
     begin = functools.partial(
-        simulate_folder,
+        simulate,
         through=through,
         settings=overrides,
         seed=seed,
@@ -140,7 +90,6 @@ def simulate_command(
         image=image,
         memory=memory,
         maps=maps,
-        surrogate=surrogate,
         replace=replace,
         all_pages=pages == "all",
     )
@@ -159,11 +108,7 @@ def _policy_of(path: Path) -> SitePolicy:
 
 
 def rerun_command(
-    finished: Annotated[Path, folder_argument("Results folder of a finished cape simulate.")],
-    out: Annotated[Path, typer.Option(help="Folder for the results.")],
-    show: Show = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    finished: Path, out: Path, show: Show = False, as_json: AsJson = False, quiet: Quiet = False
 ) -> None:
     """Repeat a finished simulation from its own files; new noise, if any, is charged again."""
     from cape.python.api import rerun
@@ -232,45 +177,19 @@ def _follow(
 
 
 def synth_command(
-    out: Annotated[Path, typer.Argument(help="Folder to write; one folder per site in it.")],
-    preset: Annotated[
-        PresetName,
-        typer.Option(
-            help="brain: NIfTI in MNI space; groups: patients and controls; two-sided, "
-            "smooth: for spatial maps, with and without networks; volumes: tables of brain "
-            "volumes of patients and controls; records: tables; all others: "
-            "matrices of images, realistic and its variants (see docs)."
-        ),
-    ] = "brain",
-    sites: Annotated[int, typer.Option(min=1, help="Number of sites.")] = 4,
-    subjects: Annotated[
-        int, typer.Option(min=0, help="Subjects in all, split unequally; 0: the preset's.")
-    ] = 0,
-    site_sizes: Annotated[
-        str,
-        typer.Option(
-            metavar="9,6,4", help="Subjects of each site; replaces --sites and --subjects."
-        ),
-    ] = "",
-    timepoints: Annotated[int, typer.Option(min=0, help="Volumes; 0: the preset's.")] = 0,
-    grid: Annotated[int, typer.Option(help="Voxel size of brain: 10, 8, 6, 4 or 3 mm.")] = 10,
-    networks: Annotated[int, typer.Option(min=0, help="Networks; 0: the preset's.")] = 0,
-    tr: Annotated[float, typer.Option(min=0.0, help="Repetition time, s.")] = 2.0,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same data.")] = 0,
-    layout: Annotated[
-        LayoutName, typer.Option(help="How the sites of brain keep their files.")
-    ] = "files",
-    voxel: Annotated[
-        float, typer.Option(help="Voxel size of the images of layout fmriprep, mm.")
-    ] = 2.0,
-    templates: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            max=1.0,
-            help="Also write template maps of this correlation with the true maps.",
-        ),
-    ] = 0.0,
+    out: Path,
+    preset: PresetName = "brain",
+    sites: int = 4,
+    subjects: int = 0,
+    site_sizes: str = "",
+    timepoints: int = 0,
+    grid: int = 10,
+    networks: int = 0,
+    tr: float = 2.0,
+    seed: int = 0,
+    layout: LayoutName = "files",
+    voxel: float = 2.0,
+    templates: float = 0.0,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -314,37 +233,14 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
 
 
 def report_command(
-    folder: Annotated[
-        Path,
-        folder_argument("A consortium folder, a site's folder, or the folder of a simulation."),
-    ],
-    template: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|NAME",
-            help="Public NIfTI maps or labels to name the components by, or sets between commas: "
-            "seitzman_2018, dosenbach_2010, yeo_2011, schaefer_2018, smith_2009; of a consortium "
-            "folder only.",
-        ),
-    ] = None,
-    names: Annotated[Path | None, file_option("Names of the template maps, one a line.")] = None,
-    maps: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            help="Public maps of a comparison, or the atlas of any run with its table of names.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(file_okay=False, help="New folder for a copy of the results with the pages."),
-    ] = None,
-    registry: Annotated[
-        bool,
-        typer.Option("--registry", help="Print an entry for OpenDP's registry of deployments."),
-    ] = False,
-    contact: Annotated[str, typer.Option(help="Who publishes the results; for --registry.")] = "",
-    purpose: Annotated[str, typer.Option(help="What they are for; for --registry.")] = "",
+    folder: Path,
+    template: str | None = None,
+    names: Path | None = None,
+    maps: Path | None = None,
+    out: Path | None = None,
+    registry: bool = False,
+    contact: str = "",
+    purpose: str = "",
     as_json: AsJson = False,
 ) -> None:
     """Rebuild the pages from the result files beside them."""

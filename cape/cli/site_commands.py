@@ -1,13 +1,10 @@
 """Commands of sites and owners: ``store``, ``policy``, ``settings``, ``pairs``, ``keygen``."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -17,25 +14,13 @@ from cape.cli.common import (
     SetValues,
     assignments,
     check_free,
-    file_argument,
-    file_option,
     result,
     warn_of_policies,
 )
 from cape.counting import number_of
 
 
-def store_command(
-    of: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[PERSON|FOLDER]",
-            help="Only what was read of this person or of files below this folder.",
-        ),
-    ] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove it.")] = False,
-    as_json: AsJson = False,
-) -> None:
+def store_command(of: str | None = None, clear: bool = False, as_json: AsJson = False) -> None:
     """Show what the data store holds, which saves reading a file twice, or remove it."""
     from cape.data.data_store import DataStore
     from cape.site.places import SitePlaces
@@ -66,12 +51,7 @@ def _amount(held: tuple[int, int], of: str | None) -> str:
     return f"{number_of(held[0], 'entry')}{f' of {of}' if of else ''}, {held[1] / 1e6:.1f} MB"
 
 
-def policy_command(
-    file: Annotated[
-        Path | None, file_argument("A site-policy.toml; by default the shipped policy.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+def policy_command(file: Path | None = None, as_json: AsJson = False) -> None:
     """Show a site policy as a run reads it, with every key, and the digest of this software."""
     import hashlib
 
@@ -100,15 +80,10 @@ def policy_command(
 
 
 def settings_command(
-    file: Annotated[Path, file_argument("A form of COINSTAC (.json) or a settings.toml.")],
-    out: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="File to write; else it is printed.")
-    ] = None,
+    file: Path,
+    out: Path | None = None,
     replace: Replace = False,
-    subjects: Annotated[
-        int | None,
-        typer.Option(min=1, help="All subjects; refuse settings that a run of them would refuse."),
-    ] = None,
+    subjects: int | None = None,
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
@@ -137,13 +112,7 @@ def settings_command(
     result({"text": text, "path": None if out is None else str(out)}, line, as_json=as_json)
 
 
-def pairs_command(
-    file: Annotated[Path, file_argument("The table of the atlas: labels and their names.")],
-    atlas: Annotated[
-        Path | None, file_option("The label image, atlas*.nii.gz, to compare places too.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+def pairs_command(file: Path, atlas: Path | None = None, as_json: AsJson = False) -> None:
     """Pair left and right labels of an atlas by name, for the setting label_pairs."""
     from cape.data.label_table import read_label_table
     from cape.data.space import mask_space
@@ -175,17 +144,7 @@ def pairs_command(
 
 
 def keygen_command(
-    out: Annotated[
-        Path, typer.Option(help="File to write: a site's identity_key; with --collect roster.json.")
-    ],
-    site: Annotated[
-        str, typer.Option(help="Id of the site; writes SITE.key.json too, to send to the owner.")
-    ] = "",
-    collect: Annotated[
-        list[Path] | None,
-        file_option("A site's key.json; repeat it.  All go into one roster.json."),
-    ] = None,
-    as_json: AsJson = False,
+    out: Path, site: str = "", collect: list[Path] | None = None, as_json: AsJson = False
 ) -> None:
     """Make the identity key of a site (key_trust=pinned), or collect public keys of sites."""
     from cape.site.identity import collect_keys, make_key, write_public

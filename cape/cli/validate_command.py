@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,8 +16,6 @@ from cape.cli.common import (
     assignments,
     check_free,
     duration,
-    file_option,
-    folder_option,
     hint_of_policy,
     json_line,
     remark,
@@ -49,39 +47,19 @@ NOT_LOOKED_AT = (
 
 
 def validate_command(
-    target: Annotated[
-        Path,
-        typer.Argument(
-            exists=True,
-            help="settings.toml, the folder of one site, or a consortium: one folder per site.",
-        ),
-    ],
-    data: Annotated[
-        list[str] | None,
-        typer.Option(help="A file, or a pattern such as '*.nii.gz'; repeat it for more files."),
-    ] = None,
-    manifest: Annotated[Path | None, file_option("A table of runs.")] = None,
-    bids: Annotated[Path | None, folder_option("A derivatives folder.")] = None,
-    settings: Annotated[Path | None, file_option("The owner's, beside TARGET by default.")] = None,
-    policy: Annotated[Path | None, file_option("The site's own policy file.")] = None,
-    maps: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            help="Public maps, or the results of a run that found some, of a comparison.",
-        ),
-    ] = None,
-    site: Annotated[str, typer.Option(help="Name of the site in the messages.")] = "",
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            dir_okay=False, help="Table of subjects and findings to write (.tsv); private."
-        ),
-    ] = None,
+    target: Path,
+    data: list[str] | None = None,
+    manifest: Path | None = None,
+    bids: Path | None = None,
+    settings: Path | None = None,
+    policy: Path | None = None,
+    maps: Path | None = None,
+    site: str = "",
+    out: Path | None = None,
     replace: Replace = False,
     set_values: SetValues = None,
-    fast: Annotated[bool, typer.Option("--fast", help="Read only headers and tables.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Count warnings as errors.")] = False,
+    fast: bool = False,
+    strict: bool = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

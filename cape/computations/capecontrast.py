@@ -373,26 +373,24 @@ def cell_by_person(site: Site, model: Model) -> dict[str, str]:
 
 
 def rows_for(site: Site, model: ContrastModel, *, stage: _Stage = _WHOLE) -> Stacks:
-    """Return the people as a stage asks them: outcomes, cell, coded columns, index of the site."""
+    """Return the people as a stage asks them: outcomes, cell, coded columns, place of the site.
+
+    DataError (E161): the public cells are not those of before.
+    """
     config, roster = settings_of(CapeContrastConfig, site.config), joined(model)
-    K = len(config.asked.outcomes)
+    question, K = config.asked, len(config.asked.outcomes)
     rows, labels, cell = people_at(site, roster.space)
     own = [entry.site for entry in roster.sites].index(site.id)
-    _check_counts(site, roster.sites[own], cell)
+    # Bounds rely on the public cells.
+    if question.public and counts_of(question, cell) != roster.sites[own].counts:
+        detail = "the people of the public cells are not those of before"
+        raise DataError("E161", site=site.id, detail=detail)
     u = rows[:, :K].astype(np.float64)
     if stage == _SCORE:
         u = u @ pattern_weights(config, model)[:, None]
     place = np.full(len(rows), own)
     people = np.column_stack([u, cell, rows[:, K + 1 :], place]).astype(np.float32)
     return Stacks(arrays=(people[:, :, None],), labels=(labels,))
-
-
-def _check_counts(site: Site, entry: RosterEntry, cell: Counts) -> None:
-    """Raise DataError (E161) unless the public cells are those of before, on which bounds rely."""
-    question = settings_of(CapeContrastConfig, site.config).asked
-    if question.public and counts_of(question, cell) != entry.counts:
-        detail = "the people of the public cells are not those of before"
-        raise DataError("E161", site=site.id, detail=detail)
 
 
 def pattern_weights(config: CapeContrastConfig, model: ContrastModel) -> Array:

@@ -10,8 +10,6 @@ Read the table at the bottom first.  `cape.computations.ica` has the parts that 
 share: `plan` (checked by all sites before any release) and `outcome` (the results).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import replace

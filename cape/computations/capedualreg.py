@@ -8,8 +8,6 @@ After Nickerson et al., dual regression (2017).  Read the table at the bottom fi
 `cape.computations.ica` has the parts that all joint ICAs share.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Literal

@@ -9,8 +9,6 @@ After Calhoun et al., group ICA (2001).  Read the table at the bottom first; `ca
 has the parts that all joint ICAs share, and `recipe` in it the recipe of the maps.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

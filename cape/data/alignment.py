@@ -7,6 +7,7 @@ corner is displaced by more than a hundredth of the smallest voxel edge.
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 # Width of a volume, mm: others are in m, or in micrometres.
 LEAST_WIDTH: Final = 1.0
 MOST_WIDTH: Final = 1000.0
+# By how much the imaginary part of a rotation may be longer than 1
+LENGTH_ROUNDED: Final = 1e-4
 # Displacement in voxels that is not noted: rounding of single precision.
 MAX_UNNOTED: Final = 0.001
 
@@ -132,7 +135,7 @@ def _affine_of(header: Nifti1Header, shape: tuple[int, ...], issues: list[Issue]
     if sform is not None and not np.isfinite(sform).all():
         raise _no_affine("an sform that is not finite")
     try:
-        qform = header.get_qform(coded=True)[0]
+        qform = _unit_quaternion(header).get_qform(coded=True)[0]
     except (nib.spatialimages.HeaderDataError, ValueError):
         qform = None
     if qform is not None and not np.isfinite(qform).all():
@@ -152,6 +155,18 @@ def _affine_of(header: Nifti1Header, shape: tuple[int, ...], issues: list[Issue]
         most = ACCEPTED * edge
         issues.append(Issue(IssueCode.AFFINES_DIFFER, f"{mm:.3g} mm", {"most": most}))
     return sform
+
+
+def _unit_quaternion(header: Nifti1Header) -> Nifti1Header:
+    """Return a header whose rotation is of length 1 where rounding made it longer (NIfTI-1)."""
+    names = ("quatern_b", "quatern_c", "quatern_d")
+    length = math.hypot(*(float(header[name]) for name in names))
+    if not 1 < length <= 1 + LENGTH_ROUNDED:
+        return header
+    header = header.copy()
+    for name in names:
+        header[name] = float(header[name]) / length
+    return header
 
 
 def _no_affine(observed: str) -> UnusableFile:

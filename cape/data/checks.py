@@ -4,8 +4,6 @@ Acceptance depends on one subject and public limits, never on other people's dat
 declares features and their names; without noise they may come from the first file.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -39,26 +37,19 @@ class Subject:
 
     label: str
     site: str  # public id of the site
-    # Files, in the order in which they are joined, with the SHA-256 of each in `digests` (empty if
-    # only headers were read) and the repetition time in s in `trs` (0 if unknown)
-    runs: tuple[SiteRun, ...]
-    digests: tuple[str, ...]
-    # n_features, n_timepoints: D, and T_m after dropping dummies and joining
-    n_features: int
-    n_timepoints: int
-    trs: tuple[float, ...]
+    runs: tuple[SiteRun, ...]  # in the order in which they are joined, as are the next three
+    digests: tuple[str, ...]  # SHA-256 of each; empty if only headers were read
+    trs: tuple[float, ...]  # repetition times, s; 0 if unknown
+    n_volumes: tuple[int, ...] = ()  # stored volumes of each
+    n_features: int  # D
+    n_timepoints: int  # T_m, without dummies and scrubbed volumes
     quality: Quality  # counts over all runs; `UNREAD` if only headers were read
     rank: int  # numerical rank of the preprocessed data; of headers only its bound min(D, T_m)
     grid: str  # "ok", "reoriented", a displacement such as "0.004 vox", or "-" for matrices
-    # Volumes removed by scrubbing; seconds that remain, 0 if a repetition time is unknown; mean
-    # framewise displacement before scrubbing, mm, None if a table does not have it
-    n_scrubbed: int = 0
-    # Number of stored volumes of each file, and positions of dummy and scrubbed volumes, counted
-    # over the joined files
-    n_volumes: tuple[int, ...] = ()
-    left_out: tuple[int, ...] = ()
-    seconds: float = 0.0
-    mean_fd: float | None = None
+    n_scrubbed: int = 0  # volumes removed by scrubbing
+    left_out: tuple[int, ...] = ()  # positions of dummy and scrubbed volumes in the joined runs
+    seconds: float = 0.0  # that remain; 0 if a repetition time is unknown
+    mean_fd: float | None = None  # framewise displacement before scrubbing, mm; None: no table
     turned: tuple[str, ...] = ()  # of the images that are turned against their headers, how
     content: str = ""  # SHA-256 of X_m; empty if it was not read, or is a row of a table
 

@@ -4,8 +4,6 @@ A person who is listed twice would count twice.  These findings depend on severa
 leave no subject out; the site is warned.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Sequence

@@ -5,11 +5,12 @@ of; the next one of that name replaces it.  The store holds no name of a person,
 digests of them tell whose entries to remove.
 
 It is trusted only while its folder belongs to this user alone.  It is no channel between users:
-except for public bases (`cape.data.kept_bases`), those who read files write and read its entries.
+except for public bases (`KeptBases`), those who read files write and read its entries.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import stat
@@ -18,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Final
+
+import numpy as np
 
 from cape.algorithms.estimators import Array, Data
 from cape.array_file import Stored, own_file, read_arrays, read_note, write_arrays
@@ -136,3 +139,40 @@ def _is_private(folder: Path) -> bool:
         return False
     is_own = state.st_uid == os.getuid() and not state.st_mode & 0o077
     return is_own and stat.S_ISDIR(state.st_mode)
+
+
+class KeptBases:
+    """The public bases of the store in `folder`; it keeps none if the folder cannot be used.
+
+    Each round is a new process, and a basis takes seconds.  The name of an entry is a digest of
+    kind, feature space and columns; its key is the program.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._store = DataStore.open(folder)
+
+    def get(self, what: str, n_rows: int) -> Array | None:
+        """Return B (D, d), bit for bit, read-only; None if it is not kept."""
+        stored = None if self._store is None else self._store.get(_name(what), program_digest())
+        return None if stored is None or len(stored.arrays[0]) != n_rows else stored.arrays[0]
+
+    def put(self, what: str, B: Array) -> None:
+        if self._store is not None:
+            self._store.put(_name(what), program_digest(), [B])
+
+
+def _name(what: str) -> str:
+    return hashlib.sha256(what.encode()).hexdigest() + ".basis"
+
+
+@functools.cache
+def program_digest() -> str:
+    """Return digest of the code and versions of numpy and scipy, on which all numbers depend."""
+    from importlib.metadata import version
+
+    # A digest of the code: a version does not change with every edit.
+    top, digest = Path(__file__).resolve().parents[1], hashlib.sha256()
+    for room in ("", "algorithms", "data", "settings", "space"):
+        for path in sorted((top / room).glob("*.py")):
+            digest.update(path.read_bytes())
+    return f"{digest.hexdigest()} {np.__version__} {version('scipy')}"

@@ -1,7 +1,5 @@
 """A site's people and the feature space of their data, before any series is read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,9 +11,9 @@ from cape.data.folders import readable
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.matrices import read_matrix
 from cape.data.people import PeopleList, read_people
+from cape.data.reading import has_nilearn
 from cape.data.runs import Person, Series
 from cape.data.space import check_feature_count, read_space
-from cape.data.strategies import has_nilearn
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.settings.config import Config

@@ -1,7 +1,5 @@
 """The type of a file by its first bytes, since its name may be wrong."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 from typing import Final
@@ -21,18 +19,9 @@ TEXT_SUFFIXES: Final = (".csv", ".tsv", ".1d", ".txt")
 # Bytes of a table of one run: as text it takes a few times more than in memory.
 MAX_TABLE_BYTES: Final = 2**30
 PROMISED: Final = {
-    ".nii": "NIfTI",
-    ".dtseries.nii": "NIfTI",
-    ".ptseries.nii": "NIfTI",
-    ".nii.gz": "gzip",
-    ".img": "NIfTI",
-    ".npy": "NumPy array",
-    ".npz": "zip",
-    ".mat": "MATLAB 5",
-    ".csv": "text",
-    ".tsv": "text",
-    ".1d": "text",
-    ".txt": "text",
+    **dict.fromkeys((".nii", ".img", *CIFTI_SERIES), "NIfTI"),
+    **dict.fromkeys(TEXT_SUFFIXES, "text"),
+    **{".nii.gz": "gzip", ".npy": "NumPy array", ".npz": "zip", ".mat": "MATLAB 5"},
 }
 
 # Codes of MATLAB 4 for byte order, type and kind of a matrix; letters of its name.

@@ -3,8 +3,6 @@
 No file of data is opened here.
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -58,6 +56,7 @@ TO_CONVERT: Final[Mapping[str, str]] = {
 _DATA: Final = (*IMAGE_SUFFIXES, *MATRIX_SUFFIXES)
 # Endings of files that make a folder beside sites one of data; notes end in .txt.
 _OF_DATA: Final = tuple({*_DATA, *TO_CONVERT} - {".txt"})
+_LIST_NAMED: Final = PARTICIPANTS.removesuffix("tsv")
 
 
 def words_beside(base: Path) -> OwnWords:
@@ -252,7 +251,8 @@ def _of_single_people(
 
 
 def _holds_data(names: Sequence[str]) -> bool:
-    return any(name.lower().endswith(_OF_DATA) for name in names)
+    # participants.xlsx lists people, and its site's own check says that it cannot be read.
+    return any(name.lower().endswith(_OF_DATA) or name.startswith(_LIST_NAMED) for name in names)
 
 
 def states_people(folder: Path, names: Sequence[str], *, deep: bool = False) -> bool:

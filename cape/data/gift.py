@@ -8,8 +8,6 @@ GIFT keeps no names.  By order alone a patient could silently take the place of 
 site names the rows in a table beside the file.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

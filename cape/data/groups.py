@@ -5,8 +5,6 @@ learns of it.  Faults of a table itself stop the site: a column that no table or
 names that fit no person.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -35,7 +33,7 @@ from cape.data.tables import (
     PersonRow,
     column_names,
     places_of,
-    read_labels,
+    row_labels,
     rows_of_people,
 )
 from cape.frozen import dataclass
@@ -184,10 +182,13 @@ class _Table:
         *,
         stop: bool,
     ) -> None:
-        self.name, self.path, self.listed, self.findings = name, base / name, listed, findings
-        self.words = words
+        self.name, self.listed, self.findings, self.words = name, listed, findings, words
+        path = base / name
+        self._header, each = rows_of_people(path, comments=True)
+        self._rows = list(each)
         self.is_torn = self._is_torn(stop=stop)
-        own, here = list(map(bare, read_labels(self.path))), list(map(bare, listed))
+        own = list(map(bare, row_labels(self._header, self._rows, path.name)))
+        here = list(map(bare, listed))
         stands_for = one_label_each({*own, *here}, words)
         index = {stands_for[label]: m for m, label in enumerate(here)}
         self._people = [index.get(stands_for[label]) for label in own]
@@ -207,8 +208,7 @@ class _Table:
 
     def _is_torn(self, *, stop: bool) -> bool:
         """Tell whether most rows have other cells than the header, after noting it."""
-        header, each = rows_of_people(self.path, comments=True)
-        widths = [row.width for row in each]
+        header, widths = self._header, [row.width for row in self._rows]
         odd = Counter(width for width in widths if width != len(header))
         if len(widths) < FEWEST_CELLS or 2 * odd.total() <= len(widths):
             return False
@@ -225,19 +225,17 @@ class _Table:
         return True
 
     def places(self, columns: Sequence[str]) -> list[int]:
-        header, _ = rows_of_people(self.path, comments=True)
-        return places_of(header, list(map(self.words.column, columns)))[1]
+        return places_of(self._header, list(map(self.words.column, columns)))[1]
 
     def rows(self, question: Question) -> Iterator[tuple[int, str, PersonRow, int]]:
         """Yield whose each row is (an index), its session as `plain` gives it, itself, its width.
 
         The session is empty unless the question is of a change and the row is of one of its two.
         """
-        header, each = rows_of_people(self.path, comments=True)
-        names, width = column_names(header), len(header)
+        names, width = column_names(self._header), len(self._header)
         wanted = [plain(name) for name in question.change or ()]
         place = names.index(SESSION) if wanted and SESSION in names else None
-        for m, row in zip(self._people, each, strict=True):
+        for m, row in zip(self._people, self._rows, strict=True):
             if m is None:
                 continue
             session = ""
@@ -380,7 +378,10 @@ def _numbers(
             continue
         new = np.full(shape[1], np.nan)
         for k, place, read in zip(others, places, readers, strict=True):
-            cell = _readable(row, place)
+            try:
+                cell = row.cell(place).strip()
+            except UnusableFile:  # the row or the text cannot be read
+                cell = "?"
             new[k] = read(cell)
             if math.isnan(new[k]) and cell.lower() not in MISSING_CELLS:
                 others[k][m] = cell
@@ -390,14 +391,6 @@ def _numbers(
     for session, twice in clash.items():
         values[session][twice] = np.nan
     return values
-
-
-def _readable(row: PersonRow, place: int) -> str:
-    """Return a cell; that of a row or a text that cannot be read is "?"."""
-    try:
-        return row.cell(place).strip()
-    except UnusableFile:
-        return "?"
 
 
 def _of_gift(path: Path, words: OwnWords, measure: Measure, listed: Sequence[str]) -> Array:

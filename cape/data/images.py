@@ -5,8 +5,10 @@ A file is read and hashed to its end, because only its end shows damage.  Affine
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import math
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
@@ -31,10 +33,19 @@ from cape.data.space import (
     stated_space,
     transform_code,
 )
-from cape.data.unpacking import DAMAGED, Unpacked
+from cape.errors import FoundError, own_words
 from cape.frozen import dataclass
 from cape.settings.documents import parse_json
 from cape.space.feature_space import MAX_LABELS
+
+GzipFile: Any = gzip.GzipFile
+_engine: Any = zlib
+try:  # optional: half the time of zlib, and the same bytes
+    from isal import igzip, isal_zlib
+except ImportError:
+    pass
+else:
+    GzipFile, _engine = igzip.IGzipFile, isal_zlib
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
@@ -64,6 +75,8 @@ class Resampling:
     resample: Literal["within_space", "never", "to_mask"] = "never"
 
 
+# Errors of a damaged gzip file; the first one means that it ends too early.
+DAMAGED: Final = (EOFError, gzip.BadGzipFile, zlib.error, _engine.error)
 AS_STORED: Final = Resampling()
 
 
@@ -78,6 +91,11 @@ class HashingReader:
         block = self._stream.read(size)
         self._hash.update(block)
         return block
+
+    def readinto(self, memory: Any) -> int:
+        n: int = self._stream.readinto(memory)  # type: ignore[attr-defined]
+        self._hash.update(memory[:n])
+        return n
 
     def finish(self) -> str:
         """Read to the end and return the SHA-256 of the whole file, 64 hex digits."""
@@ -110,7 +128,7 @@ def read_image(
     issues: list[Issue] = []
     with run.path.open("rb") as raw:
         reader = HashingReader(raw)
-        stream = Unpacked(reader.read) if compressed else reader
+        stream = GzipFile(fileobj=reader, mode="rb") if compressed else reader
         try:
             head = pair[:HEADER_BYTES] or stream.read(HEADER_BYTES)
             header = _header(head, run.path)
@@ -140,9 +158,10 @@ def read_image(
                 while compressed and stream.read(1 << 20):
                     pass
                 digest = reader.finish()
-        except DAMAGED as err:
-            # Among messages of libraries only EOFError's says how far the reader came.
-            observed = str(err) if isinstance(err, EOFError) else "its packed bytes or check sum"
+        except (FoundError, *DAMAGED) as err:
+            cut = "the data end before the end-of-stream marker"
+            otherwise = cut if isinstance(err, EOFError) else "its packed bytes or check sum"
+            observed = own_words(err, otherwise)
             raise UnusableFile(IssueCode.GZIP_DAMAGED, observed) from err
     if pair and digest:
         # A changed header moves or scales the same voxels: it is part of the content.
@@ -175,7 +194,8 @@ def header_alone(path: Path) -> Nifti1Header:
     pair = suffix_of(path.name) == ".img"
     with (path.with_suffix(".hdr") if pair else path).open("rb") as raw:
         packed = path.name.lower().endswith(".gz")
-        return _header((Unpacked(raw.read) if packed else raw).read(HEADER_BYTES), path)
+        stream = GzipFile(fileobj=raw, mode="rb") if packed else raw
+        return _header(stream.read(HEADER_BYTES), path)
 
 
 def _header(head: bytes, path: Path) -> Nifti1Header:
@@ -298,7 +318,7 @@ def _read_volumes(
         before = before[size:]
         block += read(size - len(block))
         if len(block) < size:
-            raise EOFError(f"{t} of {n_times} volumes")
+            raise FoundError(f"{t} of {n_times} volumes")
         if grid is None or pick is None:
             continue
         if mean is not None:
@@ -339,7 +359,7 @@ def _picker(layout: _Layout, alignment: Alignment, grid: Grid, how: Resampling) 
         observed = f"shape {shape} to {grid.shape}, at most {MAX_AXIS} voxels along an axis"
         raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
     form = parallel_axes(shape, affine, grid, index=index, smoothing_fwhm=fwhm) or turned_axes(
-        shape, affine, grid, smoothing_fwhm=fwhm
+        affine, grid, smoothing_fwhm=fwhm
     )
 
     def pick(stored: npt.NDArray[np.generic]) -> Array:

@@ -18,8 +18,10 @@ from cape.frozen import dataclass
 # E: a list, mask or table of the site cannot be used, which stops it.  X: a subject fails, and
 # counts as zeros.  S: a fault of the people of the site as a whole.  W: a warning.  E depends on
 # names; X and S depend on content, so they stop a site only if its own policy says so, or if more
-# than half of its people fail (`Findings.stop_if_most_fail`).
+# than half of its people fail (`Findings.stop_if_most_fail`).  R: a W about what is usual in data
+# that are right.
 Severity = Literal["E", "X", "S", "W"]
+_Kind = Literal["E", "X", "S", "W", "R"]
 
 # Fewer people who fail are never a fault of their site: to stop for one person would tell others
 # about that person.
@@ -71,7 +73,7 @@ class IssueCode(Enum):
     MARK_ELSEWHERE = (38, "E", "Something looks like a mark that leaves people out, and only column exclude is read", "one column exclude, 1 = left out", "move it into column exclude; if it means something else, write not_exclusions = [\"{name}\"] into the site's own site-policy.toml")
     MARKED_TWICE = (38, "E", "A name stands twice in a list, with different marks", "one answer", "give both lines the same mark; runs are named in the cell, such as ses-2")
     PEOPLE_OTHER = (38, "E", "A list with marks names no person who is here", "names such as {example}", "write the names as they are here, or move the list away")
-    PERSON_ABSENT = (38, "W", "A marked person has no file here")
+    PERSON_ABSENT = (38, "R", "A marked person has no file here")
     MARKED_RUN_ABSENT = (38, "E", "A mark names a run that its person does not have", "words of the person's files", "write it as the files have it, or empty the cell")
     PERSON_UNNAMED = (38, "E", "A row or a path names no person", "whose it is", "fill it in, or remove it")
     PERSON_COLUMN = (39, "E", "A table of people does not say who is who", "a column participant_id", "call the column of the names participant_id")
@@ -102,7 +104,7 @@ class IssueCode(Enum):
     SESSION_SHORT = (38, "W", "A session of a person has too few volumes for a change; the person stays counted and adds zeros", "min_timepoints = {least} in each session", "lower min_timepoints (the owner), or add the session's other runs")
     OUTCOME_NONE = (38, "W", "A person's time courses give no outcome: one is constant, or the repetition time is too long or not known; the person stays counted and adds zeros", "", "look at the images")
     VALUE_UNCLEAR = (38, "W", "Cells of the comparison are no numbers, and count as missing", "numbers with a decimal point", "correct the cells; where 1,234 is no thousand, name the column in decimal_commas of the site's own site-policy.toml")
-    COLUMN_OF_RUNS = (38, "W", "A column of the comparison follows from the runs whose outcomes are compared, and that of a table is not read", "", "give the column of the table another name if that one is meant")
+    COLUMN_OF_RUNS = (38, "R", "A column of the comparison follows from the runs whose outcomes are compared, and that of a table is not read", "", "give the column of the table another name if that one is meant")
     VALUE_FAR = (38, "W", "Values of an outcome lie far outside the range of the settings", "", "correct the cells")
     LEVEL_NOBODY = (38, "W", "Nobody here is of a level of the comparison", "", "leave it, or say how the table writes it (levels)")
     COVARIATE_CLIPPED = (38, "W", "Values of a column lie outside the range of the settings and count as its end", "", "correct the cells, or ask the owner for a wider range")
@@ -137,23 +139,23 @@ class IssueCode(Enum):
     IMAGE_TRUNCATED = (11, "X", "An image is truncated", "{needed}", "copy it again")
     IMAGE_NO_SERIES = (12, "X", "An image is not a 4-D series", "a 4-D series (x, y, z, time)", "join the volumes of the run into one 4-D file")
     IMAGE_MORE_AXES = (13, "X", "An image has more than four axes", "x, y, z, time", "save one 4-D series per run")
-    IMAGE_SQUEEZED = (13, "W", "Axes of length 1 were squeezed")
+    IMAGE_SQUEEZED = (13, "R", "Axes of length 1 were squeezed")
     IMAGE_NO_SIGNAL = (14, "X", "An image does not hold a real signal", "real numbers", "save the magnitude as float32")
     AFFINE_MISSING = (15, "X", "An image has no affine, so its position is unknown", "sform or qform", "save it with its affine; if it was made on the mask's grid, write trust_grid = 1 in the manifest")
-    AFFINE_TRUSTED = (15, "W", "An image has no affine; the mask's was taken, as the manifest says")
+    AFFINE_TRUSTED = (15, "R", "An image has no affine; the mask's was taken, as the manifest says")
     AFFINES_FLIPPED = (16, "X", "The two affines of an image disagree about left and right", "the same axes", "set both to the one you checked by eye")
-    AFFINES_DIFFER = (16, "W", "The two affines of an image differ; sform was used", "at most {most:.2g} mm")
+    AFFINES_DIFFER = (16, "R", "The two affines of an image differ; sform was used", "at most {most:.2g} mm")
     GRID_OTHER = (17, "X", "Image grid differs from the consortium mask", "{shape}, {voxel:.1f} mm", "resample it to the mask; of normalised images say the space, in the name (space-MNI152NLin6Asym) or in the header (sform code 4)")
     IMAGE_ANALYZE = (9, "X", "An image is no NIfTI but ANALYZE, which does not say where left is", "NIfTI", "write it again as NIfTI with the program that made it; fslchfiletype NIFTI_GZ keeps an order that is not known")
     NATIVE_IMAGE = (21, "X", "An image is in native space: other people's voxels lie elsewhere on its grid", "images normalised to the space of the mask", "use the normalised images; if it is one, say the space in its name (space-MNI152NLin6Asym) or in its header (sform code 4)")
     NATIVE_GRIDS = (21, "S", "Images of no stated space lie on grids that differ from person to person: in native space?", "one grid, or a space in names or headers", "use the normalised images; if they are, say the space in their names (space-MNI152NLin6Asym) or headers (sform code 4)")
-    GRID_RESAMPLED = (17, "W", "An image on another grid was resampled to the mask's", "{shape}, {voxel:.1f} mm")
-    GRID_ROUNDED = (18, "W", "Affine differs from the mask's by rounding, accepted", "at most {most:.2g} mm")
+    GRID_RESAMPLED = (17, "R", "An image on another grid was resampled to the mask's", "{shape}, {voxel:.1f} mm")
+    GRID_ROUNDED = (18, "R", "Affine differs from the mask's by rounding, accepted", "at most {most:.2g} mm")
     VOLUME_SIZE = (18, "X", "An image is as wide as no head: another unit?", "{least:g} to {most:g} mm", "write it again with its affine in mm")
     PLACE_OTHER = (19, "X", "Image lies elsewhere than the consortium mask", "at most {most:.2g} mm", "another MNI variant? Use the images of the mask's space")
     SPACE_OTHER = (19, "X", "An image is of another template space than the mask", "images of {space}", "use the images of that space (bids_filter), or ask the owner for a mask of theirs")
-    PLACE_RESAMPLED = (19, "W", "An image on another grid was resampled to the mask's", "at most {most:.2g} mm")
-    AXES_TURNED = (20, "W", "Axes were flipped or swapped to the mask's")
+    PLACE_RESAMPLED = (19, "R", "An image on another grid was resampled to the mask's", "at most {most:.2g} mm")
+    AXES_TURNED = (20, "R", "Axes were flipped or swapped to the mask's")
     IMAGE_TURNED = (21, "X", "An image is turned, and its header does not say so", "a mean image that fits the mask as the header says", "export it again with its right orientation, and look whether left and right are: that cannot be told here")
     # ---- mask and atlas
     MASK_AFFINE_MISSING = (15, "E", "The {kind} has no affine", "a space", "save it with its affine")
@@ -161,11 +163,11 @@ class IssueCode(Enum):
     MASK_UNREADABLE = (22, "E", "The {kind} cannot be read", "", "copy it again")
     MASK_AXES = (22, "E", "The {kind} is not one volume", "three axes", "use the {kind} that the owner sent")
     MASK_RANGE = (22, "E", "The mask holds numbers outside 0 to 1", "0 and 1", "save it as 0 and 1")
-    MASK_NOT_BINARY = (22, "W", "The mask is not binary; voxels above 0.5 are inside", "0 and 1")
+    MASK_NOT_BINARY = (22, "R", "The mask is not binary; voxels above 0.5 are inside", "0 and 1")
     ATLAS_LABELS = (22, "E", "The atlas holds numbers that are no labels", "whole numbers, 0 outside", "use a label image, not probabilities")
     MASK_EMPTY = (23, "E", "The {kind} is empty", "voxels above 0", "use the {kind} that the owner sent")
-    MASK_SQUEEZED = (23, "W", "The {kind} has a fourth axis of length 1, squeezed")
-    MASK_FULL = (23, "W", "The mask has all voxels inside")
+    MASK_SQUEEZED = (23, "R", "The {kind} has a fourth axis of length 1, squeezed")
+    MASK_FULL = (23, "R", "The mask has all voxels inside")
     MASK_OTHER = (24, "E", "The {kind} is another one than the owner's", "{wanted}", "use the owner's file")
     MASK_TOO_LARGE = (45, "E", "The mask has too many voxels", "at most {most}", "use a grid of 1 mm or coarser")
     FEATURES_TOO_MANY = (45, "E", "There are too many features for a run without a basis", "at most {most}", "use fewer parcels, a basis, or raise max_features")
@@ -199,52 +201,53 @@ class IssueCode(Enum):
     MANIFEST_NO_FILE = (38, "E", "A row of a table names no file", "a name in column 'file'", "fill or remove it")
     MANIFEST_CELL = (38, "E", "A cell of column '{column}' is not a number", "{wanted}", "write 2.5, not 2,5 or '2.5 s'")
     MANIFEST_MASK = (39, "E", "The manifest has a column 'mask'", "one mask for the whole consortium, set by the owner", "remove the column")
-    MANIFEST_COLUMNS = (39, "W", "The manifest has unknown columns, which are not used", "{columns}", "rename or remove them")
+    MANIFEST_COLUMNS = (39, "R", "The manifest has unknown columns, which are not used", "{columns}", "rename or remove them")
     MANIFEST_NO_COLUMN = (39, "E", "The manifest needs the columns participant_id and file", "{columns}", "name the columns so")
     # ---- confounds and filters
-    TR_UNKNOWN = (32, "W", "The repetition time is not known", "", "write it into column 'tr' of the manifest")
+    TR_UNKNOWN = (32, "R", "The repetition time is not known", "", "write it into column 'tr' of the manifest")
     TR_NEEDED = (32, "X", "The repetition time is not known, but a filter needs it", "seconds", "write it into column 'tr' of the manifest")
     TR_CONVERTED = (33, "W", "The repetition time was converted to seconds", "seconds")
     CONFOUND_ROWS = (36, "X", "A confound table has another number of rows than its image has volumes", "one row per stored volume; dummies are dropped from both", "use the table that belongs to the image, with its first rows")
     CONFOUNDS_MISSING = (37, "X", "A run has no confound table, but confounds are to be regressed out", "a table with {columns}", "put it beside the image, name it in the manifest, or leave the run out")
     CONFOUND_COLUMNS = (37, "X", "A confound table lacks columns", "{columns}", "add the columns, or ask the owner for others")
     CONFOUND_CELL = (37, "X", "A cell of a confound table is not a number", "a number in every row; n/a in the first one only", "correct the table, or ask the owner for other columns")
-    CONFOUND_FILLED = (37, "W", "Empty cells in the first row of a confound table count as 0")
+    CONFOUND_FILLED = (37, "R", "Empty cells in the first row of a confound table count as 0")
     CONFOUND_STRATEGY = (37, "X", "The confounds of a run cannot be had as confound_strategy asks", "tables of fMRIPrep beside the image, as nilearn's load_confounds wants them for {strategy}", "run the step again that writes them, leave the run out (exclude in participants.tsv), or ask the owner for another confound_strategy")
     NO_NILEARN = (67, "E", "confound_strategy needs nilearn, which is not installed", "{strategy}", "install the extra confounds (pip install 'coinstac-cape[confounds]')")
-    RUN_SCRUBBED = (65, "W", "Scrubbing leaves nothing of a run, which is left out")
+    RUN_SCRUBBED = (65, "R", "Scrubbing leaves nothing of a run, which is left out")
     NOTHING_LEFT = (64, "X", "Confounds and filters remove all of a run", "at least {least} time points more than signals", "use fewer confounds or a wider pass band (the owner), or leave the run out")
     # ---- the data of one subject
     SUBJECT_BREAKS = (1, "X", "The files of a subject break the program that reads them", "files that can be read", "save them again; if that does not help, report the text above without the data")
     ALL_NAN = (25, "X", "A subject is NaN everywhere: no value was written", "numbers", "run the step again that wrote it")
     NAN_TOO_MANY = (25, "X", "A subject has too many NaN or infinite values", "none; at most {most:g} %", "convert it again")
-    NAN_FILLED = (25, "W", "NaN or infinite values were set to the mean of their voxel", "none; at most {most:g} %", "convert it again")
+    NAN_FILLED = (25, "R", "NaN or infinite values were set to the mean of their voxel", "none; at most {most:g} %", "convert it again")
     CONSTANT_TOO_MANY = (26, "X", "A subject has too many constant voxels", "at most {most:g} %", "check mask and preprocessing")
-    CONSTANT_ZEROED = (26, "W", "Constant voxels were set to 0", "at most {most:g} %", "check mask and preprocessing")
+    CONSTANT_ZEROED = (26, "R", "Constant voxels were set to 0", "at most {most:g} %", "check mask and preprocessing")
     NO_SIGNAL = (27, "X", "A subject is constant or zero everywhere", "a signal", "convert it again, or leave it out")
     COVERAGE_LOW = (28, "X", "A subject does not cover the mask", "at least {least:g} %", "check field of view and normalisation; images in native space do not fit")
-    COVERAGE_PART = (28, "W", "A subject does not cover the mask", "at least {least:g} %", "check field of view and normalisation")
-    TIME_CUT = (29, "W", "Time points past max_timepoints are not used", "at most {most}")
+    COVERAGE_PART = (28, "R", "A subject does not cover the mask", "at least {least:g} %", "check field of view and normalisation")
+    TIME_CUT = (29, "R", "Time points past max_timepoints are not used", "at most {most}")
     COLUMN_OF_TIME = (29, "W", "A column of a table only rises, as time does, and counts as a feature", "regions alone", "leave the column out of every table")
     TIME_SHORT = (29, "X", "A subject has too few time points", "{limits}", "lower n_components or min_timepoints (the owner), or leave the subject out (exclude in participants.tsv)")
     SCRUBBED_SHORT = (65, "X", "Scrubbing leaves too little of a subject", "{limits}", "leave the subject out, or ask the owner for another fd_threshold or limit")
     MINUTES_FEW = (29, "X", "A subject has too few minutes", "min_minutes = {least:g}", "leave the subject out, or ask the owner for another min_minutes")
     MOTION_HIGH = (66, "X", "A subject moved more than the limit", "a mean framewise displacement of at most max_mean_fd = {most:g} mm", "leave the subject out, or ask the owner for another max_mean_fd")
     TR_OTHER = (34, "X", "The repetition time of a subject is not that of the settings", "{tr:g} s (tr)", _LEAVE_OUT)
-    DUMMY_SCANS = (35, "W", "The first volume differs from the others: dummy scans?", "z below {most:g}", "write n_dummy in the manifest, or ask the owner for drop_first_volumes")
+    DUMMY_SCANS = (35, "R", "The first volume differs from the others: dummy scans?", "z below {most:g}", "write n_dummy in the manifest, or ask the owner for drop_first_volumes")
     RANK_LOW = (48, "X", "A subject has a lower rank than there are components", "at least n_components = {n_components}", "use data with fewer signals removed, or lower n_components (the owner)")
     # ---- the site as a whole
     NATIVE_SPACE = (21, "S", "Most subjects have no signal in half of the mask: not in the common space?", "images normalised to MNI152", "use the normalised images, not those in native space")
-    SUBJECTS_FEW = (30, "W", "The site has fewer subjects than there are components", "n_components = {n_components} or more; the consortium as a whole must have them")
+    SUBJECTS_FEW = (30, "R", "The site has fewer subjects than there are components", "n_components = {n_components} or more; the consortium as a whole must have them")
     TR_DIFFERS = (34, "W", "The repetition time differs", "{middle:g} s (most subjects)", _LEAVE_OUT)
     NO_ROOM = (46, "S", "There is too little {what}", "{needed:.0f} MB or more", "free some, use a larger computer, or ask the owner for a smaller n_basis")
     # fmt: on
 
     def __init__(
-        self, number: int, severity: Severity, problem: str, expected: str = "", remedy: str = ""
+        self, number: int, kind: _Kind, problem: str, expected: str = "", remedy: str = ""
     ) -> None:
         self.number, self.problem, self.expected, self.remedy = number, problem, expected, remedy
-        self.severity: Severity = severity
+        self.severity: Severity = "W" if kind == "R" else kind
+        self.is_remark = kind == "R"
 
     @property
     def public_key(self) -> str:
@@ -254,16 +257,6 @@ class IssueCode(Enum):
 
 # Rules that all images of a program's output break alike, by their grid
 _OF_GRIDS: Final = (17, 18, 19)
-# What is usual in data that are right
-_REMARKS: Final = frozenset(
-    IssueCode[name]
-    for name in (
-        "IMAGE_SQUEEZED AFFINE_TRUSTED AFFINES_DIFFER GRID_RESAMPLED GRID_ROUNDED PLACE_RESAMPLED "
-        "AXES_TURNED MASK_NOT_BINARY MASK_SQUEEZED MASK_FULL MANIFEST_COLUMNS TR_UNKNOWN "
-        "CONFOUND_FILLED RUN_SCRUBBED NAN_FILLED CONSTANT_ZEROED COVERAGE_PART TIME_CUT DUMMY_SCANS "
-        "SUBJECTS_FEW PERSON_ABSENT COLUMN_OF_RUNS"
-    ).split()
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -425,14 +418,11 @@ class Findings:
                 break
             said |= failed[code]
             n = len(failed[code])
-            self._escalate(f"{n} of {n_listed} people of this site fail by this rule", code)
+            self.escalate(f"{n} of {n_listed} people of this site fail by this rule", code)
             self.most_fail = True
 
-    def escalate(self, reason: str) -> None:
-        """Make every failure a stop and say why (too many subjects fail)."""
-        self._escalate(reason)
-
-    def _escalate(self, reason: str, code: IssueCode | None = None) -> None:
+    def escalate(self, reason: str, code: IssueCode | None = None) -> None:
+        """Make every failure, or those by one rule, a stop and say why."""
         for entry in self._entries:
             if entry.severity == "X" and code in (None, entry.code):
                 entry.severity = "E"
@@ -487,7 +477,7 @@ class Findings:
             public=sentence if entry.severity == "E" else "",
             places=tuple(places),
             n_named=n_named,
-            is_remark=entry.code in _REMARKS,
+            is_remark=entry.code.is_remark,
         )
 
 

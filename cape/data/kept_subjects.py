@@ -23,11 +23,10 @@ from cape.algorithms.estimators import Data
 from cape.array_file import Stamp, is_settled, stamp_of
 from cape.data.checks import RunShape, Subject
 from cape.data.cleaning import Quality
-from cape.data.data_store import DataStore, marks_of
+from cape.data.data_store import DataStore, marks_of, program_digest
 from cape.data.discovery import SiteListing
 from cape.data.file_type import suffix_of
 from cape.data.issues import Issue, IssueCode
-from cape.data.kept_bases import program_digest
 from cape.data.runs import Person, SiteRun
 from cape.data.subjects import ReadSubject
 from cape.data.templates import with_templates

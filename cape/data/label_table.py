@@ -1,7 +1,5 @@
 """The label table of an atlas, which names the region of each number."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From names that a site states to files on its disk: each inside the folder, each counted once."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,7 +10,6 @@ from cape.data.bids import confounds_beside
 from cape.data.file_type import check_no_surface
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.runs import SiteRun, leads_out
-from cape.frozen import dataclass
 
 # Bytes of one part of a path that all common file systems allow.
 MAX_NAME_BYTES: Final = 255
@@ -21,17 +18,9 @@ MAX_PATH_PARTS: Final = 64
 MAX_HINTS: Final = 3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stated:
-    """A run as the site states it, and the name of a confound table that its list gives."""
-
-    run: SiteRun
-    confounds: str = ""
-
-
 def located(
     base: Path,
-    stated: Iterable[Stated],
+    stated: Iterable[SiteRun],
     findings: Findings,
     *,
     of_cifti: bool,
@@ -43,18 +32,17 @@ def located(
     `excluded`: files that a list leaves out, which no other name may bring in again.  `anywhere`:
     links may lead out of `base`, as whoever named them has the files.
     """
-    named = [each for each in stated if can_be_a_name(each.run.name, findings)]
+    named = [run for run in stated if can_be_a_name(run.name, findings)]
     if not of_cifti:
-        named = [each for each in named if _is_no_surface(each.run.name, findings)]
-    hidden = _hidden_names(base, [each.run.name for each in named], findings)
+        named = [run for run in named if _is_no_surface(run.name, findings)]
+    hidden = _hidden_names(base, [run.name for run in named], findings)
     seen: dict[Path | tuple[int, int], str] = {}
     for name in excluded:
         if not leads_out(name) and (base / name).is_file():
             seen.update(dict.fromkeys(_places(base / name), name))
     missing: list[str] = []
     runs: list[SiteRun] = []
-    for each in named:
-        run = each.run
+    for run in named:
         path = None
         if run.name not in hidden:
             path = _locate(base, run.name, missing, findings, anywhere=anywhere)
@@ -68,7 +56,7 @@ def located(
                 findings.add(IssueCode.FILE_TWICE, f"{other} and {run.name}")
                 continue
             seen.update(dict.fromkeys(places, run.name))
-        confounds = _confounds(base, path, each.confounds, missing, findings, anywhere=anywhere)
+        confounds = _confounds(base, path, run.confounds_said, missing, findings, anywhere=anywhere)
         runs.append(replace(run, path=path, confounds=confounds))
     _note_missing(base, missing, findings)
     return tuple(runs)

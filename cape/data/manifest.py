@@ -1,7 +1,5 @@
 """A site's manifest: a table with one row per run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -11,8 +9,8 @@ from cape.counting import number_of
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.marks import EXCLUDE, check_no_other_marks, column_places, exclude_says
 from cape.data.names import normal
-from cape.data.runs import MAX_TR, Mention, leads_out
-from cape.data.tables import MISSING_CELLS, PERSON, bounded, table_cells
+from cape.data.runs import MAX_TR, Mention, SiteRun, leads_out
+from cape.data.tables import EMPTY_CELLS, PERSON, bounded, table_cells
 from cape.delimited import Line, delimiter_of, is_number
 from cape.settings.own_words import OwnWords
 
@@ -31,15 +29,8 @@ class ManifestRow(NamedTuple):
     """One row: a run, before its files are looked for."""
 
     where: Mention
-    person: str  # in normal form
     written: str  # the label as it stands there
-    file: str
-    session: str
-    run: str
-    tr: float
-    n_dummy: int
-    confounds: str
-    trust_grid: bool
+    run: SiteRun  # with the label in normal form
     left_out: bool | None  # None: there is no column ``exclude``
 
 
@@ -63,20 +54,21 @@ def read_manifest(
     except UnusableFile as verdict:
         findings.add_issue(verdict.issue, name)
         return ()
-    runs: list[ManifestRow] = []
+    read: list[ManifestRow] = []
     marks: dict[str, bool | None] = {}
     for line, cells in rows:
         where = Mention(name, line.number)
         try:
-            run = _row(where, cells, places)
-            if marks.setdefault(run.file, run.left_out) != run.left_out:
-                raise UnusableFile(IssueCode.MARKED_TWICE, f"{run.file} stands above, too")
-            runs.append(run)
+            row = _row(base, where, cells, places)
+            file = row.run.name
+            if marks.setdefault(file, row.left_out) != row.left_out:
+                raise UnusableFile(IssueCode.MARKED_TWICE, f"{file} stands above, too")
+            read.append(row)
         except UnusableFile as verdict:
             findings.add_issue(verdict.issue, str(where))
-    if len(runs) == len(rows) and all(run.left_out for run in runs):
+    if len(read) == len(rows) and all(row.left_out for row in read):
         findings.add(IssueCode.NO_LISTED_RUNS, f"{name}: {number_of(len(rows), 'row')}, none used")
-    return tuple(runs)
+    return tuple(read)
 
 
 def _table(path: Path) -> list[tuple[Line, tuple[str, ...]]]:
@@ -112,7 +104,9 @@ def _places(
     return places
 
 
-def _row(where: Mention, cells: tuple[str, ...], places: Mapping[str, int]) -> ManifestRow:
+def _row(
+    base: Path, where: Mention, cells: tuple[str, ...], places: Mapping[str, int]
+) -> ManifestRow:
     """Return the run of a row, or raise `UnusableFile`."""
     texts = {column: cells[places[column]] if column in places else "" for column in COLUMNS}
     if not texts["file"]:
@@ -120,24 +114,25 @@ def _row(where: Mention, cells: tuple[str, ...], places: Mapping[str, int]) -> M
     left_out, trusted = exclude_says(texts[EXCLUDE]), exclude_says(texts["trust_grid"])
     if left_out is None or trusted is None:
         raise UnusableFile(IssueCode.MARK_UNCLEAR, "a row is one run, and names no others")
-    return ManifestRow(
-        where=where,
+    name = PurePosixPath(texts["file"]).as_posix()
+    run = SiteRun(
+        path=base / name,
+        name=name,
         person=normal(texts[PERSON]),
-        written=texts[PERSON].strip(),
-        file=PurePosixPath(texts["file"]).as_posix(),
         session=texts["session"].removeprefix("ses-"),
         run=texts["run"],
         tr=_number(texts["tr"], "tr", MAX_TR),
         n_dummy=int(_number(texts["n_dummy"], "n_dummy", MAX_DUMMIES)),
-        confounds=texts["confounds"],
+        confounds_said=texts["confounds"],
         trust_grid=trusted,
-        left_out=left_out if EXCLUDE in places else None,
     )
+    marked = left_out if EXCLUDE in places else None
+    return ManifestRow(where=where, written=texts[PERSON].strip(), run=run, left_out=marked)
 
 
 def _number(cell: str, column: str, most: float) -> float:
     # "nan" is an error here: a program failed to compute the repetition time.
-    if cell.lower() in MISSING_CELLS and cell.lower() != "nan":
+    if cell.lower() in EMPTY_CELLS and cell.lower() != "nan":
         return 0.0
     number = float(cell) if is_number(cell) else math.nan
     if not 0 <= number <= most or (column == "n_dummy" and number != int(number)):

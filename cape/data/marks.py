@@ -4,8 +4,6 @@ One column is read.  Whatever else looks like a mark is refused until the site s
 a mark that is overlooked would take somebody in who must not be.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter
@@ -19,21 +17,14 @@ from cape.data.bids import Entities, has_all
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.names import normal
 from cape.data.runs import Mention, SiteRun
-from cape.data.tables import (
-    MISSING_CELLS,
-    PERSON,
-    PersonRow,
-    column_names,
-    places_of,
-    rows_of_people,
-)
+from cape.data.tables import EMPTY_CELLS, PERSON, PersonRow, column_names, places_of, rows_of_people
 from cape.delimited import Line
 from cape.frozen import dataclass
 from cape.settings.words import parse_exclusions
 
 EXCLUDE: Final = "exclude"
 YES: Final = frozenset(("1", "true", "yes"))
-NO: Final = frozenset(("0", "false", "no", *MISSING_CELLS))
+NO: Final = frozenset(("0", "false", "no", *EMPTY_CELLS))
 _RUN: Final = r"(?:(?:ses|task|acq|dir|run)-[A-Za-z0-9]+(?:\+[A-Za-z0-9]+)*)"
 _RUNS: Final = re.compile(rf"{_RUN}(?:[_,]\s*{_RUN})*")
 # Texts of letters and digits alone, in small letters.

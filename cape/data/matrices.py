@@ -1,7 +1,5 @@
 """Array files, one run each, read without pickle; scipy and h5py are imported for .mat only."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import math

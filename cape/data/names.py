@@ -1,7 +1,5 @@
 """Labels of people: their normal form, and labels that may mean one person."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import defaultdict

@@ -8,8 +8,6 @@ first, so that a lesion of one side does not decide.  Left and right look alike:
 mirrored is not found.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -50,7 +48,10 @@ def way_turned(mean: Array, affine: Array, grid: Grid) -> str:
 
     `affine` (4, 4) is the image's own; `grid` that of a mask in MNI space.
     """
-    mask = _smooth(_at(grid.inside.astype(np.float64), grid.affine)[0])
+    from scipy import ndimage
+
+    inside = _at(grid.inside.astype(np.float64), grid.affine)[0]
+    mask = np.asarray(ndimage.gaussian_filter(inside, 1.0))
     everywhere = np.ones(mask.shape, dtype=bool)
     alike = {
         word: _likeness(_flipped(mask, axes), everywhere, mask) for word, axes in TURNS.items()
@@ -62,7 +63,10 @@ def way_turned(mean: Array, affine: Array, grid: Grid) -> str:
         return ""
     # The stored axis of y and of z
     along = np.argmax(np.abs(affine[:3, :3] / edges), axis=1)
-    signal = _averaged(np.abs(np.nan_to_num(mean, posinf=0.0, neginf=0.0)), edges)
+    # Of fine images each point of the box stands for several voxels.
+    sizes = [max(1, int(STEP / edge)) for edge in edges]
+    size = np.abs(np.nan_to_num(mean, posinf=0.0, neginf=0.0))
+    signal = np.asarray(ndimage.uniform_filter(size, sizes))
     fits = {}
     for word, axes in TURNS.items():
         values, seen = _at(np.flip(signal, tuple(int(along[a]) for a in axes)), affine)
@@ -88,20 +92,6 @@ def _at(volume: Array, affine: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
     ends = np.array(volume.shape)[:, None, None, None] - 0.5
     seen = np.all((place >= -0.5) & (place < ends), axis=0)
     return np.asarray(ndimage.map_coordinates(volume, place, order=1, mode="nearest") * seen), seen
-
-
-def _averaged(volume: Array, edges: Array) -> Array:
-    from scipy import ndimage
-
-    # Of fine images each point of the box stands for several voxels.
-    sizes = [max(1, int(STEP / edge)) for edge in edges]
-    return np.asarray(ndimage.uniform_filter(volume, sizes))
-
-
-def _smooth(mask: Array) -> Array:
-    from scipy import ndimage
-
-    return np.asarray(ndimage.gaussian_filter(mask, 1.0))
 
 
 def _flipped(volume: Array, axes: tuple[int, ...]) -> Array:

@@ -6,8 +6,6 @@ refused, and so are labels that look alike and several versions of one run.  No 
 tables whose rows are people.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re
@@ -20,35 +18,11 @@ from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
 from cape.counting import number_of
-from cape.data.bids import (
-    BidsName,
-    by_value,
-    differing_entity,
-    has_all,
-    part_that_others_have,
-    read_name,
-    run_key,
-    why_no_series,
-)
+from cape.data import bids, folders
 from cape.data.file_type import CIFTI_SERIES, CIFTI_SUFFIX, suffixes_of, visible
-from cape.data.folders import (
-    NO_DATA,
-    PARTICIPANTS,
-    TO_CONVERT,
-    FileKind,
-    kind_of,
-    names_below,
-    of_kind,
-    read_words,
-    readable,
-    run_words,
-    space_for,
-    words_beside,
-)
 from cape.data.gift import names_beside, read_gift_names
 from cape.data.issues import Finding, Findings, IssueCode, UnusableFile
-from cape.data.layout import roles_in
-from cape.data.locate import Stated, can_be_a_name, located
+from cape.data.locate import can_be_a_name, located
 from cape.data.manifest import MANIFEST_NAMES, read_manifest
 from cape.data.marks import (
     MarkTable,
@@ -78,6 +52,8 @@ MAX_NAMES: Final = 3
 # The label in the name of a file, and what follows it
 _LABEL_AND_END: Final = re.compile(r"(sub-[A-Za-z0-9]+)([^A-Za-z0-9/][^/]*)")
 MAX_WAYS: Final = 6
+# Endings of files that hold one packed file
+PACKED: Final = ("gz", "bz2", "xz", "zst", "zip", "7z")
 # The source of a list in Python of which no name says whose it is
 _OF_EACH: Final = "list"
 # Entities listed where no image fits, as examples.
@@ -135,9 +111,9 @@ class _Draft:
     """What a site states, before marks, filters and the disk are looked at."""
 
     source: str
-    runs: list[Stated] = field(default_factory=list)
+    runs: list[SiteRun] = field(default_factory=list)
     shown: dict[str, str] = field(default_factory=dict)  # label in normal form -> as printed
-    named: dict[str, BidsName] = field(default_factory=dict)  # by file
+    named: dict[str, bids.BidsName] = field(default_factory=dict)  # by file
     not_taken: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, Mention] = field(default_factory=dict)  # by file; rows of a manifest
     marks: list[MarkTable] = field(default_factory=list)
@@ -169,8 +145,8 @@ def read_people(
     unread = PeopleList(site=findings.site, folder=base)
     if not _is_one_source(given, findings):
         return unread
-    with readable(base, findings):
-        words = words_beside(base) if words is None else words
+    with folders.readable(base, findings):
+        words = folders.words_beside(base) if words is None else words
         reader = _Reader(base, config, findings, words, before_tables, only)
         draft = reader.draft(given)
         if draft is None:
@@ -245,7 +221,7 @@ class _Reader:
         elif self.only is not None:
             names = list(self.only)
         else:
-            below = names_below(self.base / folder, reserved_names(self.config))
+            below = folders.names_below(self.base / folder, reserved_names(self.config))
             names = [f"{folder}/{name}" if folder != "." else name for name in below]
         # Whatever a list names is meant as a series; a pattern may fit tables beside them.
         of_caller = self.only is not None
@@ -254,12 +230,13 @@ class _Reader:
         by_names = self._of_bids(series, is_alone=not (table or self.words.layout))
         if not is_list:
             self._note_surfaces(names, by_names)
+            self._note_packed(names, by_names)
         stated = None
         if table:
             stated = self._of_manifest(table)
             if self.only is not None:
                 named = set(self.only)
-                stated.runs = [r for r in stated.runs if os.path.normpath(r.run.name) in named]
+                stated.runs = [run for run in stated.runs if os.path.normpath(run.name) in named]
         if self.words.layout:
             if stated is not None:
                 self.findings.add(IssueCode.TWO_SOURCES, f"layout in {POLICY_FILE} and {table}")
@@ -271,14 +248,14 @@ class _Reader:
                 stated = self._of_each(names) or stated
         elif by_names.runs and stated.runs:
             self._check_agree(stated, by_names)
-        taken = {os.path.normpath(each.run.name) for each in stated.runs}
+        taken = {os.path.normpath(run.name) for run in stated.runs}
         unstated = [n for n in series if of_caller and n not in taken]
         unstated += [n for n in series if "data" in given and n in stated.not_taken]
         if (unstated or not stated.runs) and not self.findings.blocked:
             self._note_unstated(names, unstated or series, stated, given)
             return None
         if stated.source != _OF_EACH:
-            names = [each.run.name for each in stated.runs]
+            names = [run.name for run in stated.runs]
             stated.marks += self._participants(stated.source, names)
         return stated
 
@@ -298,8 +275,7 @@ class _Reader:
             return draft
         for m, name in enumerate(names, start=1):
             draft.shown[f"{m:03d}"] = f"sub-{m:03d}"
-            run = SiteRun(path=self.base / name, name=name, person=f"{m:03d}")
-            draft.runs.append(Stated(run=run))
+            draft.runs.append(SiteRun(path=self.base / name, name=name, person=f"{m:03d}"))
         return draft
 
     def _names_given(self, given: object) -> list[str]:
@@ -309,7 +285,7 @@ class _Reader:
             if not names:
                 self._note_none("an empty list")
             # A member of COINSTAC may have to map the policy and the owner's files as data, too.
-            others = {*NO_DATA, *reserved_names(self.config)}
+            others = {*folders.NO_DATA, *reserved_names(self.config)}
             return [name for name in names if PurePath(name).name not in others]
         if not re.search(r"[*?\[]", given):
             return [given]
@@ -328,31 +304,51 @@ class _Reader:
         """Name surfaces beside volumes, and refuse those that are somebody's only series."""
         for name in names if not self.config.of_cifti else ():
             with suppress(UnusableFile):
-                named = read_name(name) if name.lower().endswith(CIFTI_SERIES) else None
+                named = bids.read_name(name) if name.lower().endswith(CIFTI_SERIES) else None
                 if named and normal(named.label) in by_names.shown:
                     by_names.not_taken[name] = "it is a surface, and the feature space is none"
                 elif named:
                     observed = "named as a surface or CIFTI file"
                     self.findings.add(IssueCode.SURFACE_DATA, f"{name}: {observed}")
 
+    def _note_packed(self, names: Sequence[str], by_names: _Draft) -> None:
+        """Name series that are packed as no reader expects, and those whose only ones they are."""
+        for name in names:
+            inside, found, end = name.rpartition(".")
+            if not found or end.lower() not in PACKED or self._of_the_kind([name]):
+                continue
+            with suppress(UnusableFile):
+                named = bids.read_name(inside) if self._of_the_kind([inside]) else None
+                if named is None or bids.why_no_series(named):
+                    continue
+                by_names.not_taken[name] = "it is packed: unpack it"
+                if normal(named.label) not in by_names.shown:
+                    accepted = " or ".join(suffixes_of(self.config.feature_space))
+                    self.findings.add(
+                        IssueCode.FILE_TYPE_UNUSABLE,
+                        f"{name}: ends in .{end}",
+                        stops=False,
+                        accepted=accepted,
+                    )
+
     def _of_the_kind(self, names: Sequence[str]) -> list[str]:
         space = self.config.feature_space
         if space in CIFTI_SUFFIX:
             return [name for name in names if name.lower().endswith(CIFTI_SUFFIX[space])]
-        kind: FileKind = "matrix" if space == "matrix" else "volume"
+        kind: folders.FileKind = "matrix" if space == "matrix" else "volume"
         names = [name for name in names if name not in self.words.tables]
-        some = [name for name in names if of_kind(name, kind)]
+        some = [name for name in names if folders.of_kind(name, kind)]
         if space == "atlas" and not self._state_somebody(some):  # series of its parcels
-            tables = [name for name in names if of_kind(name, "matrix")]
+            tables = [name for name in names if folders.of_kind(name, "matrix")]
             return tables if tables else some
         return some
 
     def _state_somebody(self, names: Sequence[str]) -> bool:
         if self.words.layout:
-            return any(roles_in(self.words.layout, name) for name in names)
+            return any(bids.roles_in(self.words.layout, name) for name in names)
         for name in names:
             with suppress(UnusableFile):
-                if (named := read_name(name)) and not why_no_series(named):
+                if (named := bids.read_name(name)) and not bids.why_no_series(named):
                     return True
         return False
 
@@ -361,7 +357,7 @@ class _Reader:
         draft = _Draft(source="BIDS")
         for name in names:
             try:
-                named = read_name(name)
+                named = bids.read_name(name)
                 label = normal(named.label) if named else ""
             except UnusableFile as verdict:
                 if is_alone:
@@ -371,19 +367,17 @@ class _Reader:
             judged = named and (named if self.only is None else replace(named, suffix=""))
             if named is None or judged is None:
                 draft.not_taken[name] = "its name is none of BIDS"
-            elif why := why_no_series(judged):
+            elif why := bids.why_no_series(judged):
                 draft.not_taken[name] = why
             else:
                 draft.named[name], draft.shown[label] = named, f"sub-{label}"
                 draft.runs.append(
-                    Stated(
-                        run=SiteRun(
-                            path=self.base / name,
-                            name=name,
-                            person=label,
-                            session=named.entities.get("ses", ""),
-                            run=run_words(named.entities),
-                        )
+                    SiteRun(
+                        path=self.base / name,
+                        name=name,
+                        person=label,
+                        session=named.entities.get("ses", ""),
+                        run=folders.run_words(named.entities),
                     )
                 )
         return draft
@@ -392,7 +386,7 @@ class _Reader:
         draft = _Draft(source="layout")
         for name in names:
             try:
-                roles = roles_in(self.words.layout, name)
+                roles = bids.roles_in(self.words.layout, name)
                 if roles is None:
                     draft.not_taken[name] = "the layout does not fit it"
                     continue
@@ -401,14 +395,15 @@ class _Reader:
                 self.findings.add_issue(verdict.issue, name)
                 continue
             draft.shown[label] = label
-            run = SiteRun(
-                path=self.base / name,
-                name=name,
-                person=label,
-                session=roles.get("session") or "",
-                run=roles.get("run") or "",
+            draft.runs.append(
+                SiteRun(
+                    path=self.base / name,
+                    name=name,
+                    person=label,
+                    session=roles.get("session") or "",
+                    run=roles.get("run") or "",
+                )
             )
-            draft.runs.append(Stated(run=run))
         if not draft.runs:
             observed = f"{self.words.layout}; the files are such as {', '.join(names[:MAX_NAMES])}"
             self.findings.add(IssueCode.LAYOUT_FITS_NONE, observed)
@@ -420,25 +415,16 @@ class _Reader:
         draft = _Draft(source=table)
         rows = read_manifest(self.base, table, self.findings, self.words)
         for row in rows:
-            run = SiteRun(
-                path=self.base / row.file,
-                name=row.file,
-                person=row.person,
-                session=row.session,
-                run=row.run,
-                tr=row.tr,
-                n_dummy=row.n_dummy,
-                trust_grid=row.trust_grid,
-            )
-            draft.runs.append(Stated(run=run, confounds=row.confounds))
+            draft.runs.append(row.run)
             # As the list writes it, with sub- or without.
-            draft.shown.setdefault(row.person, "sub-" * row.written.startswith("sub-") + row.person)
+            label, file = row.run.person, row.run.name
+            draft.shown.setdefault(label, "sub-" * row.written.startswith("sub-") + label)
             draft.has_exclude |= row.left_out is not None
             if row.left_out:
-                draft.left_out[row.file] = row.where
+                draft.left_out[file] = row.where
             with suppress(UnusableFile):
-                if resolve(self.config).own_entities and (named := read_name(row.file)):
-                    draft.named[row.file] = named
+                if resolve(self.config).own_entities and (named := bids.read_name(file)):
+                    draft.named[file] = named
         return draft
 
     def _of_outcomes(self, question: Question) -> _Draft | None:
@@ -460,7 +446,7 @@ class _Reader:
         draft = _Draft(source=name)
         for i, (label, written) in enumerate(zip(own, labels, strict=True)):
             if label not in draft.shown:  # a row a session: the first one stands for the person
-                draft.runs.append(Stated(run=SiteRun(path=path, name=name, person=label, row=i)))
+                draft.runs.append(SiteRun(path=path, name=name, person=label, row=i))
             draft.shown.setdefault(label, written.strip())
         if question.change is None:
             self._note_twice(Counter(stands_for[label] for label in own), draft)
@@ -511,7 +497,7 @@ class _Reader:
             labels.update(stands_for[label] for label in own)
             for i, (label, written) in enumerate(zip(own, table.labels, strict=True)):
                 draft.shown.setdefault(label, written.strip())
-                draft.runs.append(Stated(run=SiteRun(path=path, name=name, person=label, row=i)))
+                draft.runs.append(SiteRun(path=path, name=name, person=label, row=i))
         if len(headers) > 1:
             public = {"sites": f"within site {self.findings.site}"}
             self.findings.add(IssueCode.RECORDS_DIFFER, ", ".join(headers.values()), public=public)
@@ -529,15 +515,15 @@ class _Reader:
             at = next(of_people, len(parts))
             places |= {PurePath(*parts[:n]) for n in range(at + 1)}
         columns, tables = self.words.other_columns, []
-        read = (source, PARTICIPANTS, *self.words.tables)
+        read = (source, folders.PARTICIPANTS, *self.words.tables)
         for place in sorted(places):
             folder = self.base / place
             if folder.is_dir():
                 note_second_lists(folder, read, self.findings, columns)
-            if folder != self.base and read_words(folder / POLICY_FILE) != OwnWords():
+            if folder != self.base and folders.read_words(folder / POLICY_FILE) != OwnWords():
                 name = (place / POLICY_FILE).as_posix()
                 self.findings.add(IssueCode.LIST_BESIDE, name, name=name)
-        wanted = [(place / PARTICIPANTS).as_posix() for place in sorted(places)]
+        wanted = [(place / folders.PARTICIPANTS).as_posix() for place in sorted(places)]
         there = [name for name in wanted if os.path.lexists(self.base / name)]
         try:
             there += tables_of(self.base, self.words)
@@ -552,18 +538,18 @@ class _Reader:
 
     def _check_agree(self, stated: _Draft, by_names: _Draft) -> None:
         """Note where names of BIDS say otherwise than the list or the layout that counts."""
-        labels = {each.run.person for each in (*stated.runs, *by_names.runs)}
+        labels = {run.person for run in (*stated.runs, *by_names.runs)}
         # A spreadsheet may have taken zeros off: 1 is the 01 of the names.
         who = {label: likeness(one) for label, one in one_label_each(labels, self.words).items()}
-        listed = {self._where(each.run.name): who[each.run.person] for each in stated.runs}
+        listed = {self._where(run.name): who[run.person] for run in stated.runs}
         runs = {
-            (who[normal(named.label)], run_key(named.run))
+            (who[normal(named.label)], bids.run_key(named.run))
             for name, named in by_names.named.items()
             if name in listed
         }
         for name, named in by_names.named.items():
             label = normal(named.label)
-            if name not in listed and (who[label], run_key(named.run)) in runs:
+            if name not in listed and (who[label], bids.run_key(named.run)) in runs:
                 stated.not_taken[name] = f"it is not in {stated.source}"
             elif name not in listed:
                 place = f"{name} has a name of BIDS and is not in {stated.source}"
@@ -593,10 +579,10 @@ class _Reader:
         stated: _Draft,
         given: Mapping[str, object],
     ) -> None:
-        ends = [end for end in TO_CONVERT if any(name.lower().endswith(end) for name in names)]
+        ends = [e for e in folders.TO_CONVERT if any(name.lower().endswith(e) for name in names)]
         if ends and not series:
             example = next(name for name in names if name.lower().endswith(ends[0]))
-            self.findings.add(IssueCode.CONVERT_FIRST, example, command=TO_CONVERT[ends[0]])
+            self.findings.add(IssueCode.CONVERT_FIRST, example, command=folders.TO_CONVERT[ends[0]])
         elif series:
             shown = ", ".join(series[:MAX_NAMES])
             whys = Counter(stated.not_taken[name] for name in series if name in stated.not_taken)
@@ -608,8 +594,8 @@ class _Reader:
             self.unstated += series
         elif "data" not in given:
             suffixes = ", ".join(suffixes_of(self.config.feature_space))
-            other, kind = space_for(names), kind_of(names)
-            there = [name for name in names if of_kind(name, kind)]
+            other, kind = folders.space_for(names), folders.kind_of(names)
+            there = [name for name in names if folders.of_kind(name, kind)]
             hint = f"; {there[0]} is read with feature_space = {other}" if there else ""
             self._note_none(f"files ending in {suffixes}", hint)
 
@@ -634,7 +620,7 @@ class _Reader:
     def conclude(self, draft: _Draft) -> PeopleList:
         """Return the list: one label a person, without those left out, one file a run."""
         self._one_label_each(draft)
-        runs = [each.run for each in draft.runs]  # with the label that stands for the person
+        runs = draft.runs  # with the label that stands for the person
         entities = {run.name: self._entities(run, draft) for run in runs}
         out = left_out_by(runs, draft.marks, entities, self.findings)
         out |= {(name, OWN_FILE): mention for name, mention in draft.left_out.items()}
@@ -648,7 +634,7 @@ class _Reader:
         for (name, row), mention in out.items():
             if row == OWN_FILE:
                 draft.not_taken[name] = f"left out by {mention}"
-        taking = [each for each in draft.runs if (each.run.name, each.run.row) not in out]
+        taking = [run for run in runs if (run.name, run.row) not in out]
         kept = self._one_version_each(self._filtered(taking, draft), draft)
         excluded = [name for name, row in out if row == OWN_FILE]
         there = located(
@@ -671,12 +657,12 @@ class _Reader:
             filters=tuple(self.filters),
             ways=tuple(self.ways),
             runs_left_out=tuple(run for run in runs if (run.name, run.row) in out),
-            unstated=tuple(self.unstated or (each.run.name for each in draft.runs)),
+            unstated=tuple(self.unstated or (run.name for run in runs)),
         )
 
     def _one_label_each(self, draft: _Draft) -> None:
         """Give runs and marks the label that stands for the person; note labels that look alike."""
-        labels = {each.run.person for each in draft.runs}
+        labels = {run.person for run in draft.runs}
         labels |= {label for table in draft.marks for label in table.labels}
         try:
             stands_for = one_label_each(labels, self.words)
@@ -687,10 +673,7 @@ class _Reader:
         for first, second in pairs:
             both = f'[["{first}", "{second}"]]'
             self.findings.add(IssueCode.LABELS_ALIKE, f"{first} and {second}", both=both)
-        draft.runs = [
-            replace(each, run=replace(each.run, person=stands_for[each.run.person]))
-            for each in draft.runs
-        ]
+        draft.runs = [replace(run, person=stands_for[run.person]) for run in draft.runs]
         draft.shown = {stands_for[label]: text for label, text in reversed(draft.shown.items())} | {
             label: text for label, text in draft.shown.items() if stands_for[label] == label
         }
@@ -708,40 +691,36 @@ class _Reader:
         own = {k: "".join(filter(str.isalnum, text)) for k, text in words.items() if text}
         return own | dict(draft.named[run.name].entities if run.name in draft.named else {})
 
-    def _filtered(self, stated: Sequence[Stated], draft: _Draft) -> list[Stated]:
+    def _filtered(self, stated: Sequence[SiteRun], draft: _Draft) -> list[SiteRun]:
         """Return the runs whose names fit the owner's filter, and note people without one."""
         how = resolve(self.config)
         wanted, unwanted = parse_entities(how.entities), parse_exclusions(self.config.bids_exclude)
-        kept: list[Stated] = []
+        kept: list[SiteRun] = []
         judged = False
-        for each in stated:
-            named = draft.named.get(each.run.name)
-            every = draft.every_name
-            if named is None or not self._is_judged(each.run.name, named, every_name=every):
-                kept.append(each)
+        for run in stated:
+            named, every = draft.named.get(run.name), draft.every_name
+            if named is None or not self._is_judged(run.name, named, every_name=every):
+                kept.append(run)
                 continue
             judged = True
-            if not has_all(named.entities, wanted):
-                draft.not_taken[each.run.name] = f"bids_filter asks for {how.entities}"
-            elif any(has_all(named.entities, part) for part in unwanted):
-                draft.not_taken[each.run.name] = (
-                    f"bids_exclude leaves out {self.config.bids_exclude}"
-                )
+            if not bids.has_all(named.entities, wanted):
+                draft.not_taken[run.name] = f"bids_filter asks for {how.entities}"
+            elif any(bids.has_all(named.entities, part) for part in unwanted):
+                draft.not_taken[run.name] = f"bids_exclude leaves out {self.config.bids_exclude}"
             else:
-                kept.append(each)
+                kept.append(run)
         asked = how.entities if judged else ""
         if stated and not kept:
             place = f"{number_of(len(stated), 'image')}{self._entities_there(draft)}"
             self.findings.add(IssueCode.NO_BIDS_MATCH, place, wanted=asked)
             return kept
-        with_run = {each.run.person for each in kept}
-        without = {each.run.person for each in stated} - with_run
+        without = {run.person for run in stated} - {run.person for run in kept}
         for label in sorted(without, key=natural_key):
             shown = draft.shown[label]
             self.findings.add(IssueCode.NO_BIDS_IMAGE, shown, person=label, wanted=asked)
         return kept
 
-    def _is_judged(self, name: str, named: BidsName, *, every_name: bool) -> bool:
+    def _is_judged(self, name: str, named: bids.BidsName, *, every_name: bool) -> bool:
         """Tell whether the owner's filter is about a name.
 
         The default is about names with a task below folders of people, not about arrays or what
@@ -764,7 +743,7 @@ class _Reader:
 
     # -- one file a run ------------------------------------------------------------------------
 
-    def _one_version_each(self, stated: Sequence[Stated], draft: _Draft) -> list[Stated]:
+    def _one_version_each(self, stated: Sequence[SiteRun], draft: _Draft) -> list[SiteRun]:
         """Return the runs without those of people of whom one is there in several versions.
 
         Nothing chooses among versions.  They are a fault of the site where it is checked; in a run
@@ -772,16 +751,14 @@ class _Reader:
         """
         by_names = draft.source == "BIDS"
         groups: dict[object, list[str]] = defaultdict(list)
-        person = {each.run.name: each.run.person for each in stated}
-        for each in stated:
-            run = by_value(each.run.session), by_value(each.run.run)
+        person = {run.name: run.person for run in stated}
+        for run in stated:
+            key = bids.by_value(run.session), bids.by_value(run.run)
             if by_names:
-                groups[each.run.person, run_key(draft.named[each.run.name].run)].append(
-                    each.run.name
-                )
+                groups[run.person, bids.run_key(draft.named[run.name].run)].append(run.name)
             # Rows of a list that name no run are one run each.
-            elif draft.source == "layout" or any(run):
-                groups[each.run.person, run].append(each.run.name)
+            elif draft.source == "layout" or any(key):
+                groups[run.person, key].append(run.name)
         for names in map(list, map(dict.fromkeys, groups.values())):  # a name twice is one file
             if len(names) > 1 and by_names:
                 self._note_versions([draft.named[name] for name in names], names)
@@ -789,39 +766,39 @@ class _Reader:
             elif len(names) > 1:
                 place = f"{draft.source}: {names[0]} and {names[1]}"
                 self.findings.add(IssueCode.RUN_STATED_TWICE, place)
-        for first, whole, key in self._wholes(stated, draft) if by_names else ():
-            place = f"{whole} lacks {key}- beside {first}: it may repeat the others"
-            self.findings.add(IssueCode.RUN_VERSIONS, place, filter=f"{key}-...")
-            values = {draft.named[n].entities.get(key, "") for n in draft.named}
+        for first, whole, entity in self._wholes(stated, draft) if by_names else ():
+            place = f"{whole} lacks {entity}- beside {first}: it may repeat the others"
+            self.findings.add(IssueCode.RUN_VERSIONS, place, filter=f"{entity}-...")
+            values = {named.entities.get(entity, "") for named in draft.named.values()}
             joined = "+".join(sorted(filter(str.isalnum, values), key=natural_key))
-            self._offer([self._and_before(f"{key}-{joined}")])
+            self._offer([self._and_before(f"{entity}-{joined}")])
             self._offer_two_ways([first], draft.named[first].label)
             self.doubled.add(person[whole])
         if self.findings.strict:  # who is asked which version is meant reads them all
             return list(stated)
-        return [each for each in stated if each.run.person not in self.doubled]
+        return [run for run in stated if run.person not in self.doubled]
 
-    def _wholes(self, stated: Sequence[Stated], draft: _Draft) -> Iterator[tuple[str, str, str]]:
+    def _wholes(self, stated: Sequence[SiteRun], draft: _Draft) -> Iterator[tuple[str, str, str]]:
         of_person: dict[str, list[str]] = defaultdict(list)
-        for each in stated:
-            if each.run.name in draft.named:
-                of_person[each.run.person].append(each.run.name)
+        for run in stated:
+            if run.name in draft.named:
+                of_person[run.person].append(run.name)
         for names in of_person.values():
             for name in names:
                 others = [other for other in names if other != name]
-                runs = [draft.named[other].run for other in others]
-                if key := part_that_others_have(draft.named[name].run, runs):
+                parts = [draft.named[other].run for other in others]
+                if key := bids.part_that_others_have(draft.named[name].run, parts):
                     yield next(o for o in others if key in draft.named[o].run), name, key
 
-    def _note_versions(self, versions: Sequence[BidsName], names: Sequence[str]) -> None:
-        entity = differing_entity(versions)
+    def _note_versions(self, versions: Sequence[bids.BidsName], names: Sequence[str]) -> None:
+        entity = bids.differing_entity(versions)
         filters = list(self._choosing(versions)) if entity else []
         place = f"{names[0]} and {names[1]} differ in {entity}-"
         if not entity:
             place = f"{names[0]} and {names[1]}: keep one, or name the folder of one version"
             tops = dict.fromkeys(self._above(name) for name in names)
-            folders = [shlex.quote(str(self.base / top)) for top in tops if top]
-            self._offer_ways([f"cape people {folder}" for folder in folders if len(tops) > 1])
+            places = [shlex.quote(str(self.base / top)) for top in tops if top]
+            self._offer_ways([f"cape people {folder}" for folder in places if len(tops) > 1])
         self.findings.add(
             IssueCode.RUN_VERSIONS, place, filter=" or ".join(filters) or "one of them"
         )
@@ -839,7 +816,7 @@ class _Reader:
         at = next((n for n, part in enumerate(parts) if part.startswith("sub-")), 0)
         return "/".join(parts[:at])
 
-    def _choosing(self, versions: Sequence[BidsName]) -> Iterator[str]:
+    def _choosing(self, versions: Sequence[bids.BidsName]) -> Iterator[str]:
         """Yield filters that each choose one of the versions."""
         every = dict.fromkeys(key for version in versions for key in version.entities)
         keys = [key for key in every if len({v.entities.get(key) for v in versions}) > 1]
@@ -848,7 +825,7 @@ class _Reader:
             text = "_".join(f"{key}-{value}" for key, value in own)
             with suppress(ConfigError):
                 wanted = parse_entities(text)
-                if sum(has_all(other.entities, wanted) for other in versions) == 1:
+                if sum(bids.has_all(other.entities, wanted) for other in versions) == 1:
                     yield self._and_before(text)
 
     def _and_before(self, text: str) -> str:
@@ -878,15 +855,15 @@ class _Reader:
         Not in the order of the folder: the joined series and the fingerprint of the data must be
         the same on every computer.
         """
-        runs: dict[str, list[SiteRun]] = {each.run.person: [] for each in draft.runs}
+        runs: dict[str, list[SiteRun]] = {run.person: [] for run in draft.runs}
         for run in there:
             runs[run.person].append(run)
-        for each in draft.runs:  # of those who are left out, for who asks whom that is
-            if all(lines[each.run.person]):
-                runs[each.run.person].append(each.run)
+        for run in draft.runs:  # of those who are left out, for who asks whom that is
+            if all(lines[run.person]):
+                runs[run.person].append(run)
         people = []
         # Rows of a table stay in its order, which is that of its numbers.
-        of_rows = any(each.run.row >= 0 for each in draft.runs)
+        of_rows = any(run.row >= 0 for run in draft.runs)
         by_name = sorted(runs, key=lambda label: natural_key(draft.shown[label]))
         for label in runs if of_rows else by_name:
             ordered = sorted(
@@ -911,8 +888,8 @@ def _two_runs_of_one(names: Sequence[str]) -> str:
     for name in names:
         above, _, own = name.rpartition("/")
         with suppress(UnusableFile):
-            named = read_name(f"sub-{own}")
-            if named and named.run and not why_no_series(named):
+            named = bids.read_name(f"sub-{own}")
+            if named and named.run and not bids.why_no_series(named):
                 if other := first.setdefault((above, likeness(named.label)), name):
                     if other != name:
                         return f"{other} and {name} look like two runs of one person"

@@ -4,8 +4,6 @@ The owner names columns, the site names files: those of `tables` in its own file
 participants.tsv and phenotype/*.tsv as BIDS has them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -85,7 +83,7 @@ def tables_with(base: Path, words: OwnWords, columns: Sequence[str]) -> dict[str
         raise _without_columns(absent, headers)
     for name in found:
         # A row is read from its left end, so that its first cell is what no fault can move.
-        if PERSON in headers[name][1:]:
+        if PERSON in headers[name][1:] and headers[name][0] != PERSON:
             raise UnusableFile(IssueCode.PERSON_FIRST, f"{name}: {', '.join(headers[name])[:80]}")
     return found
 

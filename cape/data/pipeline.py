@@ -1,12 +1,5 @@
 """From the folder of a site to reduced arrays: list people, read, check, clean, project.
 
-`load_site` is the whole road, in this order::
-
-    list_site          which files there are, whose they are, in which feature space
-    accepted_subjects  reads, checks and cleans, as many subjects at a time as memory allows
-    project            Y_m = B' X_m in the public basis, while X_m is in memory
-    conclude           the checks of the site as a whole
-
 No step mixes subjects: no group mean, no scale from several people.  Everyone whom the site
 lists takes part.  A subject that fails a check has no time point, hence the zero vector in every
 release.  Failures depend on content, so they change no message that leaves without noise.

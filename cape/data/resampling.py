@@ -2,20 +2,15 @@
 
 If axes are parallel, a Gaussian and trilinear interpolation both factor into one matrix per axis.
 These matrices are small (new by old voxels of an axis) and formed once per image; a volume then
-takes three matrix products in float64.  If grids are turned or sheared, only the Gaussians factor;
-the voxels of the mask are interpolated, or those of the box that a later Gaussian reaches.
+takes three matrix products in float64.  If grids are turned or sheared, scipy interpolates.
 """
 
-from __future__ import annotations
-
-import math
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.axis_products import AxisProducts, start_of, support
+from cape.algorithms.axis_products import AxisProducts, support
 from cape.algorithms.estimators import Array
 from cape.data.space import Grid, Index
 from cape.frozen import dataclass
@@ -23,12 +18,6 @@ from cape.frozen import dataclass
 SD_PER_FWHM: Final = 1 / np.sqrt(8 * np.log(2))
 # Voxels by which a parallel axis may deviate over the whole grid.
 PARALLEL: Final = 1e-6
-# Points that are interpolated at a time.  Their places are computed for each volume and stay in the
-# processor's cache; storing them would take 24 bytes a point.
-BLOCK_POINTS: Final = 8192
-
-_Points = npt.NDArray[np.unsignedinteger]
-_Shape = tuple[int, ...]
 
 
 def edges_of(affine: Array) -> Array:
@@ -160,104 +149,30 @@ def _banded(matrices: list[Array], inside: Index) -> ParallelAxes:
 class TurnedAxes:
     """Gaussians and interpolation from a stored volume to the voxels of a mask."""
 
-    seen: tuple[slice, slice, slice]  # voxels along z, y, x that any voxel of the mask sees
-    volume: Array  # (z, y, x): those of the volume that is being read, in doubles
-    before: AxisProducts | None  # of z, y, x
+    before: Array  # sd of the Gaussian along each old axis, voxels
     matrix: Array  # (4, 4): place in the stored volume of each voxel of the grid
-    points: _Points  # (3, n): voxels of the grid that are interpolated
-    first: Index  # (3, 1): the first voxel along x, y, z that the points lie between
-    new: Array  # (n,): the points of the volume that is being read
-    box: _Shape  # shape of the points where a Gaussian comes after
-    after: AxisProducts | None  # of x, y, z
-    index: Index  # (n_inside,): positions of the mask's voxels in the result, z fastest
+    after: Array  # sd along each new axis, voxels
+    grid: Grid
 
     def voxels(self, stored: npt.NDArray[np.generic], slope: float, inter: float) -> Array:
-        """Return the voxels of the mask, (n_inside,), of a finite volume (z, y, x) as stored.
-
-        They last until the next volume.
-        """
-        np.multiply(stored[self.seen], slope, out=self.volume, dtype=np.float64)
-        volume = np.add(self.volume, inter, out=self.volume)
-        new = self._interpolated(self.before.of_volume(volume) if self.before else volume)
-        if not self.after:
-            return new
-        return np.asarray(self.after.of_volume(new.reshape(self.box)).ravel()[self.index])
-
-    def _interpolated(self, volume: Array) -> Array:
-        """Return the points, (n,), of the part (z, y, x) of a volume that they lie between."""
+        """Return the voxels of the mask, (n_inside,), of a finite volume (z, y, x) as stored."""
         from scipy import ndimage
 
-        for block in _blocks(self.new.size):
-            part = _places(self.matrix, self.points[:, block]) - self.first
-            # In the order x, y, z, in which the terms are added.
-            ndimage.map_coordinates(volume.T, part, output=self.new[block], order=1, cval=0.0)
-        return self.new
+        volume = np.multiply(stored.T, slope, dtype=np.float64) + inter
+        if self.before.any():
+            ndimage.gaussian_filter(volume, self.before, output=volume, mode="nearest")
+        shape = self.grid.shape
+        new = ndimage.affine_transform(volume, self.matrix, output_shape=shape, order=1)
+        if self.after.any():
+            ndimage.gaussian_filter(new, self.after, output=new, mode="nearest")
+        return np.asarray(new[self.grid.inside])
 
 
-def turned_axes(shape: _Shape, affine: Array, grid: Grid, *, smoothing_fwhm: float) -> TurnedAxes:
+def turned_axes(affine: Array, grid: Grid, *, smoothing_fwhm: float) -> TurnedAxes:
     """Return the steps from an image of another grid to the mask, for axes of any direction."""
-    matrix = voxel_map(affine, grid.affine, grid.shape)
-    points = np.array(np.nonzero(grid.inside)).astype(np.min_scalar_type(max(grid.shape)))
-    box, index, later = grid.shape, np.zeros(0, dtype=np.intp), list[Array]()
-    if smoothing_fwhm:
-        sds = smoothing_fwhm * SD_PER_FWHM / edges_of(grid.affine)
-        made = [slice(int(each.min()), int(each.max()) + 1) for each in points]
-        reached, later = _gaussian(grid.shape, sds, made)
-        moved = tuple(each - new.start for each, new in zip(points, made, strict=True))
-        index = np.ravel_multi_index(moved, tuple(map(len, later))).astype(np.intp)
-        box = tuple(each.shape[1] for each in later)
-        points = np.indices(box, dtype=points.dtype).reshape(3, -1)
-        points += np.array([[old.start] for old in reached], dtype=points.dtype)
-    between = _between(shape, matrix, points)
-    seen, earlier = between, list[Array]()
-    wide = anti_alias_fwhm(affine, grid.affine) * SD_PER_FWHM / edges_of(affine)
-    if wide.any():
-        seen, earlier = _gaussian(shape, wide, between)
-    # Each step reads one of two arrays and writes the other, which bounds the memory.
-    sizes = tuple(old.stop - old.start for old in reversed(seen))
-    one, two = np.empty((2, max(math.prod(sizes), points.shape[1])))
-    smoothed, new = (two, one) if earlier else (one, two)
     return TurnedAxes(
-        seen=(seen[2], seen[1], seen[0]),
-        volume=start_of(one, sizes),
-        before=AxisProducts.of(*reversed(earlier), work=(two, one)) if earlier else None,
-        matrix=matrix,
-        points=points,
-        first=np.array([[old.start] for old in between]),
-        new=start_of(new, (points.shape[1],)),
-        box=box,
-        after=AxisProducts.of(*later, work=(smoothed, new)) if later else None,
-        index=index,
+        before=anti_alias_fwhm(affine, grid.affine) * SD_PER_FWHM / edges_of(affine),
+        matrix=voxel_map(affine, grid.affine, grid.shape),
+        after=smoothing_fwhm * SD_PER_FWHM / edges_of(grid.affine),
+        grid=grid,
     )
-
-
-def _gaussian(shape: _Shape, sds: Array, made: list[slice]) -> tuple[list[slice], list[Array]]:
-    """Return the voxels along x, y, z that `made` depends on, and the matrices between."""
-    matrices = [smoothing_matrix(n, sd)[new] for n, sd, new in zip(shape, sds, made, strict=True)]
-    seen = [support(matrix) for matrix in matrices]
-    return seen, [matrix[:, old] for matrix, old in zip(matrices, seen, strict=True)]
-
-
-def _between(shape: _Shape, matrix: Array, points: _Points) -> list[slice]:
-    """Return the voxels along x, y, z that the points lie between, of those that are there."""
-    each = (_places(matrix, points[:, block]) for block in _blocks(points.shape[1]))
-    ends = np.array([(places.min(axis=1), places.max(axis=1)) for places in each])
-    last = np.array(shape) - 1
-    low = np.clip(np.floor(ends[:, 0].min(axis=0)), 0, np.maximum(last - 1, 0)).astype(int)
-    high = np.clip(np.floor(ends[:, 1].max(axis=0)) + 1, low, last).astype(int)
-    return [slice(a, b + 1) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
-
-
-def _places(matrix: Array, points: _Points) -> Array:
-    """Return the places (3, n) of points of the grid."""
-    # In the order of scipy, whose rounding decides what lies on the border.
-    places: Array = matrix[:3, 0:1] * points[0]
-    places += matrix[:3, 1:2] * points[1]
-    places += matrix[:3, 2:3] * points[2]
-    places += matrix[:3, 3:]
-    return places
-
-
-def _blocks(n: int) -> Iterator[slice]:
-    for first in range(0, n, BLOCK_POINTS):
-        yield slice(first, min(first + BLOCK_POINTS, n))

@@ -1,7 +1,5 @@
 """Memory and disk that a site needs, from public numbers and the lengths of its series."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -105,15 +103,10 @@ def free_memory() -> int:
     The minimum over the computer, the control groups of this process (a container, a job of a
     cluster), and SLURM's limit of the job.
     """
-    free = (_free_of_computer(), *_free_of_groups(), _given_by_slurm())
+    fields = (line.split() for line in _lines(MEMINFO) if line.startswith("MemAvailable:"))
+    of_computer = (int(number) * 1024 for _, number, *_ in fields)
+    free = (*of_computer, *_free_of_groups(), _given_by_slurm())
     return min((n for n in free if n > 0), default=0)
-
-
-def _free_of_computer() -> int:
-    for line in _lines(MEMINFO):
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 def _free_of_groups() -> Iterator[int]:

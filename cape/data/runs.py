@@ -1,7 +1,5 @@
 """One run of a person: what the site states about it, and its series."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
@@ -49,7 +47,8 @@ class SiteRun:
     run: str = ""  # what else makes it a run of its own, ``task-rest_run-1``; a list says "2"
     tr: float = 0.0  # repetition time in s by the manifest, 0 if not given there
     n_dummy: int = 0  # volumes to drop on top of ``drop_first_volumes``
-    # Table of the confounds: the manifest's, or the one beside an image with a BIDS name
+    confounds_said: str = ""  # the name of the table of confounds that a manifest gives
+    # The table itself: that one, or the one beside an image with a BIDS name
     confounds: Path | None = None
     trust_grid: bool = False  # accept an image without affine if its shape is that of the mask
     row: int = OWN_FILE  # row of a table of people, from 0

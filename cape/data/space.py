@@ -3,8 +3,6 @@
 All are reoriented to the closest RAS axes before hashing: storage order does not change a digest.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
@@ -39,6 +37,9 @@ MAX_MASK_VOXELS: Final = 2_000_000
 
 # Displacement in voxels up to which an image or templates are on the mask's grid.
 ACCEPTED: Final = 0.01
+
+# How far a stored label may lie from a whole number
+ROUNDED: Final = 1e-3
 
 # NIFTI_XFORM_SCANNER_ANAT
 SCANNER_CODE: Final = 1
@@ -219,6 +220,9 @@ def label_volume(path: Path, kind: str, findings: Findings) -> tuple[Labels, Arr
         observed = "its axes do not span a space"
         raise UnusableFile(IssueCode.MASK_AFFINE_SINGULAR, observed, kind=kind) from err
     values = np.asarray(plain.dataobj)
+    # 255 with a scale of 1/255 is 1.00000006; programs that resample write 3.00005.
+    whole = np.rint(values)
+    values = np.where(np.abs(values - whole) < ROUNDED, whole, values)
     labels = _binary(values, path.name, findings) if kind == "mask" else _whole(values)
     if not (labels > 0).any():
         raise UnusableFile(IssueCode.MASK_EMPTY, f"0 of {labels.size} voxels", kind=kind)

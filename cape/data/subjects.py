@@ -1,7 +1,5 @@
 """One subject: its runs are read, checked, cleaned and joined in time."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace

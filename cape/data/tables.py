@@ -1,14 +1,12 @@
 """Tables of text that a site supplies; a table that breaks a rule is refused with the line."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -39,7 +37,11 @@ PERSON: Final = "participant_id"
 SESSION: Final = "session_id"
 # How pandas writes a column without a name, and how it writes it again after reading.
 UNNAMED: Final = (("",), ("Unnamed: 0",))
-MISSING_CELLS: Final = ("", "n/a", "na", "nan", "none", "null", "-", ".")
+# Small letters of an empty cell, and of one that a program could not fill.
+EMPTY_CELLS: Final = ("", "n/a", "na", "nan", "none", "null", "-", ".")
+MISSING_CELLS: Final = (
+    *EMPTY_CELLS, "<na>", "--", "#n/a", "#ref!", "#value!", "#div/0!", "#name?", "#null!", "#num!",
+)  # fmt: skip
 # Bytes of a table of confounds, runs or people: 10,000 rows of 1000 columns of 20 characters.
 MAX_LIST_BYTES: Final = 200 * 2**20
 # Letters of a row that is one person; more is a file pasted into it.
@@ -108,12 +110,9 @@ def line_cells(line: Line) -> tuple[str, ...]:
         raise UnusableFile(IssueCode.TABLE_LINE, f"{line}: {err}") from err
 
 
-def table_cells(
-    content: bytes, delimiter: str, *, comments: bool = True
-) -> list[tuple[Line, tuple[str, ...]]]:
+def table_cells(content: bytes, delimiter: str) -> list[tuple[Line, tuple[str, ...]]]:
     """Return the lines of a table with their cells, all as many as the header has."""
-    lines = table_lines(content, delimiter, comments=comments)
-    rows = [(line, line_cells(line)) for line in lines]
+    rows = [(line, line_cells(line)) for line in table_lines(content, delimiter)]
     width = len(rows[0][1])
     ragged = [(line, cells) for line, cells in rows if len(cells) != width]
     if ragged:
@@ -347,8 +346,13 @@ def places_of(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[
 def read_labels(path: Path) -> tuple[str, ...]:
     """Return whom each row of a table of people names; `UnusableFile` or OSError."""
     header, rows = rows_of_people(path, comments=True)
+    return row_labels(header, rows, path.name)
+
+
+def row_labels(header: Sequence[str], rows: Iterable[PersonRow], table: str) -> tuple[str, ...]:
+    """As `read_labels`, of a table that is read."""
     person, _ = places_of(header, ())
-    labels = tuple(row.label(path.name, person) for row in rows)
+    labels = tuple(row.label(table, person) for row in rows)
     if not labels:
         raise UnusableFile(IssueCode.RECORDS_EMPTY, "1 line")
     return labels
@@ -396,14 +400,21 @@ def _record(cell: str, line: Line) -> float:
     return float(cell)
 
 
-def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> tuple[Array, str]:
-    """Return columns (T, K) and the file's SHA-256; `issues` gets empty cells of the first row."""
+def read_confounds(
+    path: Path, columns: Sequence[str] | None, issues: list[Issue]
+) -> tuple[Array, str]:
+    """Return columns (T, K) and the file's SHA-256; `issues` gets empty cells of the first row.
+
+    None: all columns but the row numbers of pandas.
+    """
     content = bounded(path)
     try:
         (_, header), *rows = table_cells(content, delimiter_of(path.name, "\t"))
     except UnusableFile as err:
         # The caller adds the name of the image; the fault is in the table beside it.
         raise err.issue.verdict(f"{path.name}: ") from None
+    if columns is None:
+        columns = header[1:] if header[:1] in UNNAMED else header
     absent = [name for name in columns if name not in header]
     if absent:
         more = " ..." if len(header) > MAX_HEADINGS else ""

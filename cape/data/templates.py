@@ -1,7 +1,5 @@
 """Public template maps of the features, and their names: the owner's file, or a finished run."""
 
-from __future__ import annotations
-
 import functools
 import io
 import math

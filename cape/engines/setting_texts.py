@@ -1,7 +1,5 @@
 """Labels and help texts of settings: TOML files beside the modules that declare them."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import tomllib

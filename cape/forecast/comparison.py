@@ -4,8 +4,6 @@ The error is that of the answer for what typical people would release (`cape.alg
 No unit enters, and nothing is drawn.  `bench/comparison.py` compares it with runs.
 """
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

@@ -1,7 +1,5 @@
 """Forecast rules of the models of one release: spatial ICA and template maps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import ClassVar, Final

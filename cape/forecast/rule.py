@@ -3,8 +3,6 @@
 Thresholds were measured on synthetic data unless a sentence says otherwise.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -85,10 +83,10 @@ class Advice:
 
     answer: ForecastAnswer
     reason: str  # the rest of the sentence that begins with the answer
-    changes: tuple[str, ...]  # each by itself is enough; empty if nothing needs to change
-    synthetic_data: str  # results on synthetic data with this answer, one sentence
-    real_data: str  # results on real data at this G, one sentence
-    caution: str  # if the given or the needed epsilon protects almost nothing; else empty
+    changes: tuple[str, ...] = ()  # each by itself is enough; empty if nothing needs to change
+    synthetic_data: str = ""  # results on synthetic data with this answer, one sentence
+    real_data: str = ""  # results on real data at this G, one sentence
+    caution: str = ""  # if the given or the needed epsilon protects almost nothing; else empty
     networks: str = ""  # maps expected to be networks, "7 of 12"; empty if not measured
 
     @property
@@ -206,10 +204,6 @@ class ForecastRule(ABC):
             return Advice(
                 answer="yes",
                 reason="no noise is added, so only the data limit the maps; nobody is protected",
-                changes=(),
-                synthetic_data="",
-                real_data="",
-                caution="",
             )
         answer = self.answer(g)
         return Advice(
@@ -244,19 +238,16 @@ class ForecastRule(ABC):
         return tuple(changes)
 
     def curve(self, size: RunSize, *, epsilon: float) -> tuple[CurvePoint, ...]:
-        points = []
-        for at in sorted({*EPSILONS, epsilon}):
-            g = size.g(at)
-            points.append(
-                CurvePoint(
-                    epsilon=at,
-                    g=g,
-                    answer=self.answer(g),
-                    largest_n_components=self.largest_components(g),
-                    expected_q=self.expected_q(g),
-                )
+        return tuple(
+            CurvePoint(
+                epsilon=at,
+                g=g,
+                answer=self.answer(g),
+                largest_n_components=self.largest_components(g),
+                expected_q=self.expected_q(g),
             )
-        return tuple(points)
+            for at, g in ((at, size.g(at)) for at in sorted({*EPSILONS, epsilon}))
+        )
 
 
 def rounded_up(value: float) -> str:

@@ -1,7 +1,5 @@
 """Forecast rule of joint temporal ICA, measured on synthetic data."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace

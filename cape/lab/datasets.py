@@ -4,16 +4,13 @@ study = cape.datasets.make_study("realistic", n_subjects=64, n_components=5, see
 cape.Consortium(study.sites(4), space=study.space, truth=study.maps).run(epsilon=8.0)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import field
 
 from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
 from cape.lab.synthetic.consortium import split_unequally
-from cape.lab.synthetic.generators import Study, generate, two_views
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, Study, generate, two_views
 from cape.settings.option import out_of_range
 from cape.space.feature_space import FeatureSpace
 
@@ -30,7 +27,7 @@ class SyntheticStudy:
     preset: str
     seed: int
     maps: Array  # (D, R): the common maps
-    sources: Data  # (M, T, R): true time courses; 0 after a subject's last time point
+    sources: Data  # (M, T, R): true time courses
     space: FeatureSpace  # a square image
     study: Study = field(repr=False)
 
@@ -42,8 +39,8 @@ class SyntheticStudy:
         )
 
     def subjects(self) -> Iterator[Data]:
-        """Yield X_m (T_m, D) of each subject, the same data at every call."""
-        return (X.T for X in self.study.each())
+        """Yield X_m (T, D) of each subject, the same data at every call."""
+        return (X.T for (X,) in self.study.blocks(1))
 
     def sites(self, n_sites: int) -> dict[str, list[Data]]:
         """Distribute the subjects over sites of unequal sizes: site1, site2 ..."""
@@ -68,7 +65,7 @@ def make_study(
     """Draw maps of blobs on a square image, and volatile time courses (GARCH, Bollerslev 1986).
 
     ``paper`` follows the simulations of Imtiaz et al. (capeDJICA).  ``realistic`` adds noise, AR(1)
-    and individual amplitudes.  Every other preset changes one property of ``realistic``.
+    and individual amplitudes.
     ConfigError CAPE-E011: unknown preset.
     """
     if preset not in PRESETS:

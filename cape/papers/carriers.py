@@ -4,8 +4,6 @@ The product's masks modulo 2^64 are the limit of infinite seed variance, which l
 (docs/deviations.md, no. 6).  Clip, charge and noise stay in `Release`, as for every carrier.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal

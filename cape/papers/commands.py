@@ -3,14 +3,12 @@
 `cape.cli.commands` imports this module at every start of the program, so imports stay few.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cape.cli.common import file_option, json_line, say
+from cape.cli.common import file_option, json_line
 
 INFINITY = float("inf")
 
@@ -38,12 +36,6 @@ def account_command(
     release_delta: Annotated[
         float, typer.Option(help="Delta of one release in the papers' composition theorems.")
     ] = 0.01,
-    paper_figure: Annotated[
-        int | None, typer.Option(min=5, max=6, help="The case of the paper's Fig. 5 or 6.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Picture of total epsilon against rounds.")
-    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON for machines, one document a line.")
     ] = False,
@@ -51,21 +43,14 @@ def account_command(
     """Total a run by every accountant of the papers; only exact Gaussian DP counts."""
     from cape.papers import account as accounts
 
-    if sum(source is not None for source in (ledger, mu, noise_multiplier, paper_figure)) != 1:
-        raise typer.BadParameter(
-            "needed: one of --ledger FILE, --mu, --noise-multiplier, --paper-figure"
-        )
+    if sum(source is not None for source in (ledger, mu, noise_multiplier)) != 1:
+        raise typer.BadParameter("needed: one of --ledger FILE, --mu, --noise-multiplier")
     # Refuse options that would be ignored.
     rest = (sites, colluders, rounds, per_round, ratio, release_delta)
-    if mu is None and noise_multiplier is None and rest != (None, None, 1, 1, INFINITY, 0.01):
-        raise typer.BadParameter("--ledger and --paper-figure bring their own rounds and sites")
-    case: accounts.Account | accounts.FigureFive
+    if ledger is not None and rest != (None, None, 1, 1, INFINITY, 0.01):
+        raise typer.BadParameter("--ledger brings its own rounds and sites")
     if ledger is not None:
         case = accounts.from_ledger(ledger, delta=delta)
-    elif paper_figure == 5:
-        case = accounts.paper_figure_5()
-    elif paper_figure == 6:
-        case = accounts.paper_figure_6()
     else:
         case = accounts.account_of_rounds(
             mu=mu,
@@ -78,14 +63,10 @@ def account_command(
             delta=delta,
             release_delta=release_delta,
         )
-    if plot is not None:
-        accounts.plot(case, plot)
     if as_json:
-        json_line({**accounts.as_document(case), "plot": None if plot is None else str(plot)})
+        json_line(accounts.as_document(case))
     else:
-        accounts.print_tables(case)
-        if plot is not None:
-            say(str(plot))
+        accounts.print_table(case)
 
 
 COMMANDS = {"account": account_command}

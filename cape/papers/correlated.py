@@ -11,8 +11,6 @@ the symmetric scheme on sums over subjects, which equals the asymmetric one with
 (docs/checks/asymmetric_scheme.py).
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

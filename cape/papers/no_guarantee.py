@@ -3,8 +3,6 @@
 The aggregator still sees masked sums only, but the sums carry no private noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

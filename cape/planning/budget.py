@@ -1,7 +1,5 @@
 """Numbers of a planned run, before any data are touched."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

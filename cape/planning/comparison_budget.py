@@ -4,8 +4,6 @@ The plan is that of a run (`cape.computations.capecontrast`), and a run refuses 
 (`cape.forecast.comparison`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A consortium in one folder: the owner's settings.toml and one folder for each site."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

@@ -5,14 +5,12 @@ The folder holds one site or several.  Counts are printed here; the file goes to
 holds names of spaces, tasks and columns, and only two counts: sites and people.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +23,7 @@ from cape.data.file_type import CIFTI_SUFFIX
 from cape.data.folders import names_below, of_kind, sites_below, words_beside
 from cape.data.images import read_image
 from cape.data.issues import Findings, IssueCode, UnusableFile
-from cape.data.label_table import read_label_table
+from cape.data.label_table import copies_of, read_label_table
 from cape.data.matrices import Orientation, read_matrix
 from cape.data.names import bare, natural_key
 from cape.data.people import ListRefusal, PeopleList, people_of_tables, read_people
@@ -166,7 +164,7 @@ def propose(asked: InitOptions) -> Proposal:
 
     study = _of_one_version(_read(asked))
     for site, people in study.lists.items():
-        study.lines.extend((f"{site}: {_people(len(people.listed))}", *people.said))
+        study.lines.extend((f"{site}: {number_of(len(people.listed), 'person')}", *people.said))
     asks = _of_people(study)
     compared = asked.maps and proposed_question(asked.maps)
     if asked.maps and compared and (why := why_no_pairs(asked.maps, compared)):
@@ -190,7 +188,7 @@ def propose(asked: InitOptions) -> Proposal:
         undefined=jinja2.StrictUndefined,
     )
     text = template.render(
-        people=_people(total),
+        people=number_of(total, "person"),
         sites=list(study.lists),
         site_names=toml_value(",".join(study.lists)),
         n_components=max(2, min(MOST_COMPONENTS, total // PEOPLE_PER_COMPONENT)),
@@ -230,11 +228,7 @@ def _judged(text: str, n_sites: int, n_people: int) -> list[str]:
         refusal = err.public
     budget = ", ".join(f"{name} {value:g}" for name, value in EXAMPLE.items())
     who = "alone" if n_sites == 1 else f"of {n_sites} sites"
-    return [f"{_people(n_people)} {who}, with {budget}: {refusal}"] if refusal else []
-
-
-def _people(n: int) -> str:
-    return f"{n} {'person' if n == 1 else 'people'}"
+    return [f"{number_of(n_people, 'person')} {who}, with {budget}: {refusal}"] if refusal else []
 
 
 # -- whose files, of which kind and version ------------------------------------------------------
@@ -357,7 +351,8 @@ def _which(study: _Study, open_keys: Sequence[str]) -> ConfigError:
     everywhere = {site for site, *_ in named}
     of_all = {a: whose for a, whose in people.items() if {site for site, _ in whose} == everywhere}
     options = [
-        f"{command}  ({_people(len(whose))}: {', '.join(sorted({site for site, _ in whose}))})"
+        f"{command}  ({number_of(len(whose), 'person')}: "
+        f"{', '.join(sorted({site for site, _ in whose}))})"
         for command, whose in sorted(
             (of_all or people).items(), key=lambda pair: (-len(pair[1]), str(pair[0]))
         )
@@ -521,3 +516,32 @@ def _of_people(study: _Study) -> dict[str, object]:
     columns, unread = columns_of(study.lists)
     study.lines.extend((*unread, *(column.text for column in columns)))
     return first_question(columns)
+
+
+# -- an atlas of any name --------------------------------------------------------------------------
+
+
+@contextmanager
+def adopting(folder: Path, image: Path | None) -> Iterator[list[Path]]:
+    """Copy an atlas and its table to every site below a folder; an error removes new copies.
+
+    Settings may name only atlas* files; otherwise an owner could name a person's image, whose
+    digest leaves without noise.  So a person at the site chooses the file.
+    ConfigError E016: not an image, or another file has that name.
+    """
+    content = {} if image is None else copies_of(image, "atlas")
+    bases = (sites_below(folder) or {"": folder}).values()
+    copies = {base / name: data for base in bases for name, data in content.items()}
+    new = [path for path in copies if not path.exists()]
+    for path in copies.keys() - new:
+        if path.read_bytes() != copies[path]:
+            do = "remove it, or leave out --atlas."
+            raise ConfigError("E016", problem=f"{path} already exists with other content", do=do)
+    try:
+        for path in new:
+            path.write_bytes(copies[path])
+        yield list(copies)
+    except BaseException:
+        for path in new:
+            path.unlink(missing_ok=True)
+        raise

@@ -4,14 +4,12 @@ Commands, Python and forms ask `judge`.  It makes the cards that usual sites of 
 send, and hands them to the first phase of the computation, as the aggregator of a run does.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -59,7 +57,7 @@ class Judged:
         accept = self.config.accept_low_quality or self.low_quality is None
         return "" if accept else str(self.low_quality)
 
-    def accepted(self) -> Judged:
+    def accepted(self) -> Self:
         """Return itself; ConfigError (E150) for low quality that the settings do not accept."""
         if self.low_quality is not None and self.refusal:
             raise self.low_quality

@@ -6,8 +6,6 @@ names differ only in the side and no third label has that name.  Equal names nee
 places (parcels of a network are often numbered per side), so an image adds a check of places.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Mapping

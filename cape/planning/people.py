@@ -3,8 +3,6 @@
 All of it is private to the site.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -15,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from cape.data.bids import check_pattern
 from cape.data.folders import (
     PARTICIPANTS,
     names_below,
@@ -24,7 +23,6 @@ from cape.data.folders import (
     words_file,
 )
 from cape.data.issues import Findings
-from cape.data.layout import check_pattern
 from cape.data.manifest import COLUMNS
 from cape.data.marks import EXCLUDE
 from cape.data.people import ListRefusal, PeopleList, people_of_tables, read_people
@@ -71,9 +69,9 @@ def people_below(
         base = folder / path.relative_to(folder.resolve()) if inside else path
         words = words_beside(base)
         words = replace(words, layout=layout) if layout else words
-        findings = Findings(site, strict=True)
+        findings, participants = Findings(site, strict=True), base / PARTICIPANTS
         people = read_people(base, config_for(base, bids_filter), findings, words=words)
-        if not (people.people or people.unstated) and (words.tables or _has_participants(base)):
+        if not (people.people or people.unstated) and (words.tables or participants.is_file()):
             findings = Findings(site, strict=True)
             people = people_of_tables(base, words, findings)
         listed = findings.listing()
@@ -86,10 +84,6 @@ def people_below(
             )
         )
     return tuple(found)
-
-
-def _has_participants(base: Path) -> bool:
-    return (base / PARTICIPANTS).is_file()
 
 
 def keep_layout(folder: Path, pattern: str) -> Path:

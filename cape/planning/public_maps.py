@@ -1,7 +1,5 @@
 """Names of public maps as the setting `networks` of a comparison has them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `cape init` learns from the headers of runs: lengths, repetition times, confounds, grids."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -16,9 +14,9 @@ from cape.data.images import header_alone
 from cape.data.issues import Findings, UnusableFile
 from cape.data.manifest import MANIFEST_NAMES
 from cape.data.people import PeopleList
+from cape.data.reading import has_nilearn
 from cape.data.runs import Series, SiteRun
 from cape.data.space import SCANNER_CODE, Grid, transform_code
-from cape.data.strategies import has_nilearn
 from cape.data.tables import bounded, line_cells, table_lines
 from cape.delimited import delimiter_of
 from cape.errors import ConfigError

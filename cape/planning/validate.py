@@ -1,7 +1,5 @@
 """Check a site's data before a run and report every reason; no network, no release."""
 
-from __future__ import annotations
-
 import os
 import time
 import warnings

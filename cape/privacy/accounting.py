@@ -11,8 +11,6 @@ for exactly the pairs
 this accountant; `cape.privacy.cost` composes several releases.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import warnings

@@ -8,8 +8,6 @@ site with the same public property, such as their group.  Every listed person is
 the data are.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -10,8 +10,6 @@ Decisions depend on the ledger, the run's people and settings, the limit and sil
 value that was computed from data.  No I/O.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final, Literal

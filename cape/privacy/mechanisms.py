@@ -7,8 +7,6 @@ that it did not make.  `cape.privacy.noise` draws, `cape.secagg.field` clips, `c
 computes mu.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from fractions import Fraction

@@ -12,8 +12,6 @@ significant bits for differential privacy", CCS 2012).  The running time depends
 never on data.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass

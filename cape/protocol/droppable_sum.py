@@ -7,8 +7,6 @@ their signatures on that list, ``X.unmask`` collects the shares that open only t
 survivors.  Secrets of a site stay in its vault between phases; the model is public.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar

@@ -7,8 +7,6 @@ aggregator compares the cards, plans all releases, and sends the roster with the
 exchange each site verifies the plan in exact fractions against its own settings and policy.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace

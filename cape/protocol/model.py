@@ -1,7 +1,5 @@
 """The public state that all parties of a run share after each round: roster and trace."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace

@@ -1,7 +1,5 @@
 """From (epsilon, delta) to the integers of every release, before anything is released."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise

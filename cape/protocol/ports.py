@@ -1,7 +1,5 @@
 """Ports: the interfaces of a computation to the outside; drivers implement them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 

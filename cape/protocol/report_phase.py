@@ -3,8 +3,6 @@
 It is a phase of its own, because sites are not called after the aggregator has ended the run.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar

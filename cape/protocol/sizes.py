@@ -6,8 +6,6 @@ list of survivors.  `join` refuses a run whose messages are too large, before an
 Measured up to 500 sites: docs/results.md.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ Working arrays hold no voxels: a subject is ``B' X_m`` (d x T_m) in a public bas
 ``V' Y_m``, then whitened by U.  Each working file can be rebuilt from the one before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import groupby
 

@@ -12,8 +12,6 @@ which detects a relay that changes keys.  For sites that may drop out see
 `cape.protocol.droppable_sum`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any

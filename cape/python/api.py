@@ -1,16 +1,8 @@
 """The Python interface: a consortium in this process, simulations of folders, budgets.
 
-    import cape
-
-    consortium = cape.Consortium({"a": subjects_of_a, "b": subjects_of_b, "c": subjects_of_c})
-    result = consortium.run(epsilon=8.0, delta=1e-5, settings={"n_components": 10})
-    result.maps                                     # (D, R), released
-
 The caller sees all data: the figures state what the results would reveal to others.  Noise comes
 from the operating system; with a seed the result is labelled not private.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import os
@@ -86,34 +78,26 @@ class Result:
 
     Attributes
     ----------
-    maps : array (n_features, n_components)
-        z-scores of the common maps, in final order and sign.
+    maps, spatial_maps : array (n_features, n_components)
+        z-scores of the common maps, in final order and sign, and of the spatial components of the
+        same subspace; the second is None in a template run.
     unmixing : array (n_components, n_features)
         ``X @ unmixing.T`` are the time courses of a person X (n_timepoints, n_features).
-    spatial_maps : array (n_features, n_components)
-        z-scores of the spatial components of the same subspace; None in a template run.
-    confirmed : tuple of bool
-        Whether its time courses confirm each map; None if not tested.
-    status : str
-        converged, unconfirmed, not_separated, max_rounds, not_judged, released, budget_exhausted
-        or diverged.
-    reason : str
-        Why the run ended with this status.
+    confirmed : tuple of bool, whether its time courses confirm each map; None if not tested
+    status, reason : str
+        converged, unconfirmed, not_separated, max_rounds, not_judged, released, budget_exhausted or
+        diverged; and why.
     stability : float
         Agreement of the directions with those some rounds before, at most 1; 0 if not assessed.
-    private : bool
-        Whether `epsilon` is guaranteed: False without noise or with a seed.
-    epsilon, delta : float
-        Total per person, against the aggregator with the assumed colluders; epsilon is None if
-        the run is not private.
-    trace : tuple of RoundRecord
-    warnings : tuple of str
+    private, epsilon, delta
+        Total per person, against the aggregator with the assumed colluders.  Without noise or with
+        a seed nothing is guaranteed: private is False, epsilon None.
     counted : CountedPeople
         People who count (``counted``) of those given (``listed``), and ``why`` not the others.
     q_ngi, map_correlation : float
         Recovery error and mean |r| with the true maps; None without true maps.
-    outcome : Outcome
-        All other results: settings, ledger, roster, matrices.
+    trace, warnings, outcome
+        Rounds, texts, and all other results: settings, ledger, roster, matrices.
 
     Examples
     --------
@@ -158,13 +142,11 @@ class Result:
 
         Parameters
         ----------
-        folder : path
-            Created if missing.
+        folder : path, created if missing
 
         Returns
         -------
-        Path
-            The path of index.html.
+        Path of index.html
         """
         write_results(
             Path(folder), self.outcome, counted=None if self.counted.all else self.counted
@@ -175,12 +157,7 @@ class Result:
         """Return the maps as a pandas DataFrame: one row per feature, one column per component.
 
         The index has the names of the features, or their numbers from 1.  For computations with
-        tables, return the first table.
-
-        Raises
-        ------
-        ConfigError
-            CAPE-E015: pandas is not installed.
+        tables, return the first table.  ConfigError CAPE-E015: pandas is not installed.
         """
         pd = pandas_for("to_dataframe")
         if self.maps is not None:
@@ -196,10 +173,7 @@ class Result:
     def plot(self) -> Any:
         """Return a matplotlib Figure of all maps, in z: squares, glass brains or strips.
 
-        Raises
-        ------
-        ConfigError
-            CAPE-E015: matplotlib is not installed, CAPE-E284: there are no maps.
+        ConfigError CAPE-E015: matplotlib is not installed; CAPE-E284: there are no maps.
         """
         from cape.report.brain import maps_figure
         from cape.report.plots import has_matplotlib
@@ -280,7 +254,7 @@ class Consortium:
     ----------
     sites : mapping or list
         For each site its folder, or a list: arrays, one a person, or names of array files (.npy,
-        .npz, .mat, .csv, .tsv, .1D), a row per time point, which say who is who as in a folder.
+        .npz, .mat, .csv, .tsv, .1D), which say who is who as in a folder.
         A list of people is one site, a list of such lists one site each.
     space : FeatureSpace, optional
         ``FeatureSpace.of_matrix(D, (rows, columns))`` for images, ``.of_labels("mask", ...)`` for
@@ -379,18 +353,13 @@ class Consortium:
         ----------
         epsilon, delta : float
             Total privacy loss per person; ``epsilon=None``: from `settings`.  There is no default.
-        private : bool, optional
-            ``False``: a run without noise, which is not private.
+        private : bool, optional; ``False``: a run without noise, which is not private
         computation : str, optional
             None: capegica for images and parcels, capedjica for matrices and for its own settings.
-            Without noise a warning says if capegica fits a matrix better, and its result is
-            returned.
-        settings : mapping, optional
-            Those of docs/config.md.
-        seed : int, optional
-            0 to 2^63 - 1; the result is then not private.
-        on_progress : callable, optional
-            Such as `cape.ProgressBar`.
+            Without noise a warning says if capegica fits a matrix better, whose result is returned.
+        settings : mapping, optional; those of docs/config.md
+        seed : int, optional; 0 to 2^63 - 1: the result is then not private
+        on_progress : callable, optional; called after every exchange, such as `cape.ProgressBar`
 
         Returns
         -------
@@ -408,7 +377,6 @@ class Consortium:
         simulation.check_seed(seed)
         given = privacy_given(epsilon, private, settings)
         values: dict[str, object] = {
-            **({} if self.space is None else {"feature_space": self.space.kind}),
             "n_sites": len(self._sites),
             "delta": delta,
             **self._shape(),
@@ -483,29 +451,17 @@ class Consortium:
     ) -> PlannedRun | PlannedComparison:
         """Return what a run on the people who count would cost and whether it will work.
 
-        The data are read and checked, as before a run; nothing is released.
+        The data are read and checked, as before a run (DataError); nothing is released.
 
         Parameters
         ----------
-        epsilon, delta, computation, settings
-            As for `run`.
-        components : int
-            As for `cape.budget`.
+        epsilon, delta, components, computation, settings : as for `cape.budget`
 
         Returns
         -------
         PlannedRun or PlannedComparison
-            As `cape.budget` returns.
-
-        Raises
-        ------
-        ConfigError
-            CAPE-E011: a number out of its range.
-        DataError
-            At a site, no person passed the checks, or more than half fail by one.
         """
         values: dict[str, object] = {
-            **({} if self.space is None else {"feature_space": self.space.kind}),
             **self._shape(),
             **({"n_components": components} if components else {}),
             **(settings or {}),
@@ -554,23 +510,23 @@ class Consortium:
             return (
                 {} if kind == "mask" else {"feature_space": kind, "orientation": "time_by_feature"}
             )
+        said: dict[str, object] = {"feature_space": self.space.kind}
         # The caller's own mask, not one of the package.
         if self.space.kind == "mask":
-            return {"mask": "file"}
-        if self.space.kind != "matrix":
-            return {}
-        if self.space.shape:
-            return {"image_shape": ",".join(map(str, self.space.shape))}
-        said: dict[str, object] = {"n_features": self.space.n_features}
-        columns = ",".join(self._columns)
-        # Not every column name is valid in the setting.
-        if all(self._columns) and len(set(parse_columns(columns))) == self.space.n_features:
-            said["columns"] = columns
+            said["mask"] = "file"
+        elif self.space.kind == "matrix" and self.space.shape:
+            said["image_shape"] = ",".join(map(str, self.space.shape))
+        elif self.space.kind == "matrix":
+            said["n_features"] = self.space.n_features
+            columns = ",".join(self._columns)
+            # Not every column name is valid in the setting.
+            if all(self._columns) and len(set(parse_columns(columns))) == self.space.n_features:
+                said["columns"] = columns
         return said
 
 
 @in_python_words
-def simulate_folder(
+def simulate(
     directory: str | Path,
     *,
     out: str | Path,
@@ -585,7 +541,6 @@ def simulate_folder(
     image: str = "",
     memory: str = "",
     maps: str | Path | None = None,
-    surrogate: bool = False,
     replace: bool = False,
     all_pages: bool = False,
     on_progress: OnProgress | None = None,
@@ -595,39 +550,22 @@ def simulate_folder(
 
     Parameters
     ----------
-    directory : path
-        One folder per site, and ``settings.toml``.
-    out : path
-        Receives ``consortium/`` and a folder per site.
-    epsilon, delta, private
-        As for `Consortium.run`.
-    settings : mapping, optional
-        Those of docs/config.md; they override the file.
-    through : str
-        memory, wire, process; with the laboratory docker, coinstac and nvflare too.
-    seed : int, optional
-        0 to 2^63 - 1; the result is then not private.
-    drops : sequence of str
-        Sites that drop out: ``site@phase:round``.
-    policy : SitePolicy, optional
-        The policy of every site.
-    image, memory : str
-        The image of docker and coinstac, and the memory of a container.
+    directory : path; one folder per site, and ``settings.toml``, which `settings` override
+    out : path; receives ``consortium/`` and a folder per site
+    epsilon, delta, private, settings, seed, on_progress : as for `Consortium.run`
+    through : str; memory, wire, process; with the laboratory docker, coinstac and nvflare too
+    drops : sequence of str; sites that drop out: ``site@phase:round``
+    policy : SitePolicy, optional; the policy of every site
+    image, memory : str; the image of docker and coinstac, and the memory of a container
     maps : path, optional
         Results of a finished run, or a file of public templates (capecontrast, capedualreg).
-    surrogate : bool
-        Also run smooth noise and show its figures.
-    replace : bool
-        Begin anew where a run has ended, or was stopped; else a stopped one goes on.
-    all_pages : bool
-        Draw the page of every site, not of the first alone.
-    on_progress, on_subject : callable, optional
-        Called after every exchange (such as `cape.ProgressBar`) and after every person read.
+    replace : bool; begin anew where a run has ended, or was stopped; else a stopped one goes on
+    all_pages : bool; draw the page of every site, not of the first alone
+    on_subject : callable, optional; called after every person read
 
     Returns
     -------
     Path
-        The folder of the common results.
 
     Raises
     ------
@@ -647,8 +585,6 @@ def simulate_folder(
     if maps is not None and not Path(maps).exists():
         problem = f"no file {maps} of maps"
         raise ConfigError("E284", problem=problem, do="give a file, or the folder of a result.")
-    if surrogate:
-        require(LABORATORY, "surrogate")
     values = {**(settings or {}), **privacy_given(epsilon, private, settings)}
     values |= {} if delta is None else {"delta": delta}
     options = RunOptions(
@@ -667,13 +603,7 @@ def simulate_folder(
         on_progress=on_progress,
         on_subject=on_subject,
     )
-    folder = simulation.simulate(Path(directory), options, _find_way)
-    # After the results are written, so that an error here keeps them.
-    if surrogate:
-        from cape.lab.surrogate import add_surrogate
-
-        add_surrogate(Path(directory), folder)
-    return folder
+    return simulation.simulate(Path(directory), options, _find_way)
 
 
 @in_python_words
@@ -688,17 +618,12 @@ def rerun(
 
     Parameters
     ----------
-    finished : path
-        That of `cape.simulate`.
-    out : path
-        Another folder.
-    on_progress, on_subject : callable, optional
-        As for `cape.simulate`.
+    finished, out : path; that of `cape.simulate`, and another
+    on_progress, on_subject : as for `cape.simulate`
 
     Returns
     -------
     Path
-        The folder of the common results.
 
     Raises
     ------
@@ -751,20 +676,13 @@ def budget(
 
     Parameters
     ----------
-    subjects, sites : int
-        Total numbers.
-    epsilon, delta : float
-        Total privacy loss per person.
-    components : int
-        Number of maps; 0: as many as the data would allow.
-    computation : str
-        Empty: capegica, for images.
-    outcomes : int, optional
-        capecontrast: number of differences that are tested.
-    share : float
-        capecontrast: share of a site's people in the second of two levels, 0 to 1.
-    settings : mapping, optional
-        Those of docs/config.md.
+    subjects, sites : int; total numbers
+    epsilon, delta, settings : as for `Consortium.run`
+    components : int; number of maps; 0: as many as the data would allow
+    computation : str; empty: capegica, for images
+    outcomes, share
+        capecontrast: number of differences that are tested, and share of a site's people in the
+        second of two levels, 0 to 1.
 
     Returns
     -------

@@ -1,7 +1,5 @@
 """`cape.compare`: run several computations and settings on the same arrays."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -69,13 +67,7 @@ class Comparison:
         return "\n".join(line.rstrip() for line in lines)
 
     def to_dataframe(self) -> Any:
-        """Return a pandas DataFrame, one row per run.
-
-        Raises
-        ------
-        ConfigError
-            CAPE-E015: pandas is not installed.
-        """
+        """Return a pandas DataFrame, one row per run; ConfigError CAPE-E015 without pandas."""
         pd = pandas_for("to_dataframe")
         rows = [run.row for run in self.runs]
         return pd.DataFrame(rows, columns=list(TABLE_COLUMNS)).set_index("run")
@@ -96,18 +88,13 @@ def compare(
 
     Parameters
     ----------
-    sites : mapping or list
-        As for `Consortium`.
-    runs : mapping
-        From names to settings of docs/config.md, which may contain ``computation``; without it
-        the choice is that of `Consortium.run`.
-    space, truth
+    sites, space, truth
         As for `Consortium`; with `truth` the table has the mean |r| of matched maps and the
         recovery error q.
-    seed : int, optional
-        0 to 2^63 - 1; the results are then not private.
-    on_run : callable, optional
-        Called with every run after it has ended.
+    runs : mapping
+        From names to settings of docs/config.md, which may contain ``computation``.
+    seed : int, optional; as for `Consortium.run`
+    on_run : callable, optional; called with every run after it has ended
 
     Returns
     -------

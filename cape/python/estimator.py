@@ -82,38 +82,22 @@ class JointICA(_Base):
 
     Parameters
     ----------
-    n_components : int
-        Number of maps; 0: from the settings, or as many as the data allow.
-    epsilon, delta : float
-        Total privacy loss per subject; ``epsilon=None``: from `settings`, which must then have
-        it.
-    private : bool, optional
-        ``False``: a run without noise, which is not private.
-    computation : str, optional
-        capegica, capedjica or capedualreg; None: capegica for images, else capedjica.
+    n_components : int; number of maps; 0: from the settings, or as many as the data allow
+    epsilon, delta, private, computation, settings, on_progress
+        As for `Consortium.run`; capegica, capedjica or capedualreg.
     masker : image or masker of nilearn, optional
         A mask (image or file name) for cape's reader, or a masker that turns images into arrays.
         None: the mask of the settings, else the bundled mask that suits the images' voxels.
-    settings : mapping, optional
-        Those of docs/config.md.
-    random_state : int, optional
-        0 to 2^63 - 1; the result is then not private either.
-    on_progress : callable, optional
-        Such as `cape.ProgressBar`.
+    random_state : int, optional; the seed of `Consortium.run`
 
     Attributes
     ----------
-    components_ : array (n_components, n_features)
-        z-scores of the released maps.
-    components_img_ : Nifti1Image (x, y, z, n_components)
-        The same as an image in mm, for image data.
+    components_ : array (n_components, n_features); z-scores of the released maps
+    components_img_ : Nifti1Image (x, y, z, n_components); the same in mm, for image data
     unmixing_, mixing_ : array (n_components, n_features), (n_features, n_components)
         The matrix that gives time courses of centred data, and its pseudo-inverse.
-    n_features_in_ : int
-    feature_names_in_ : array of str (n_features,)
-        Where columns have names.
-    result_ : Result
-        All released results.
+    n_features_in_, feature_names_in_ : int, array of str where columns have names
+    result_ : Result; all released results
 
     Examples
     --------
@@ -158,6 +142,8 @@ class JointICA(_Base):
     ) -> Self:
         """Run the protocol on people.
 
+        ConfigError CAPE-E284: invalid entries, or arrays with different n_features.
+
         Parameters
         ----------
         X : list, mapping or folder
@@ -165,23 +151,15 @@ class JointICA(_Base):
             of its file.  An entry is a person, or where names of files say so (``sub-<label>``)
             a run of one, as in a folder.  All are of one site, or of `groups`; or a mapping from
             sites to lists, one list per site, or the folders of sites (BIDS or others).
-        y : None
-            Not used; pipelines pass it.
-        groups : list, optional
-            The site of each entry.
+        y : None; pipelines pass it
+        groups : list, optional; the site of each entry
         confounds : list, optional
-            Signals to regress out, one for each entry of X: an array
-            (n_timepoints, n_signals), a pandas frame or the name of a table.
+            Signals to regress out, one for each entry of X: an array (n_timepoints, n_signals), a
+            pandas frame or the name of a table.
 
         Returns
         -------
         JointICA
-            Itself.
-
-        Raises
-        ------
-        ConfigError
-            CAPE-E284: invalid entries, or arrays with different n_features.
         """
         del y
         with TemporaryDirectory() as folder:
@@ -242,23 +220,15 @@ class JointICA(_Base):
         """Return the time courses of people; they are private.
 
         As in the fit, a few NaN or infinite values count as the mean of their feature.
+        ConfigError CAPE-E284: not fitted, no list of people, other features, too many such values.
 
         Parameters
         ----------
-        X : list or folder
-            As for `fit`, of people or of one site.
-        confounds : list, optional
-            As for `fit`.
+        X, confounds : as for `fit`, of people or of one site
 
         Returns
         -------
-        list of arrays (n_timepoints, n_components)
-            Or list of frames, see `set_output`.
-
-        Raises
-        ------
-        ConfigError
-            CAPE-E284: not fitted, no list of people, other features, too many non-finite values.
+        list of arrays (n_timepoints, n_components), or of frames, see `set_output`
         """
         container = self._container()
         arrays = self._arrays(X, confounds)
@@ -269,12 +239,11 @@ class JointICA(_Base):
 
         Parameters
         ----------
-        X, y, **given
-            As for `fit`.
+        X, y, **given : as for `fit`
 
         Returns
         -------
-        list of arrays (n_timepoints, n_components)
+        list, as of `transform`
         """
         self.fit(X, y, **given)
         if given.get("groups") is None and given.get("confounds") is None:
@@ -295,11 +264,6 @@ class JointICA(_Base):
         Returns
         -------
         list of arrays (n_timepoints, n_features)
-
-        Raises
-        ------
-        ConfigError
-            CAPE-E284: not fitted, other components.
         """
         self._check_fitted("inverse_transform")
         courses = [np.asarray(person) for person in several(X)]
@@ -313,10 +277,7 @@ class JointICA(_Base):
 
         Parameters
         ----------
-        X : list or folder
-            As for `transform`.
-        y : None
-            Not used.
+        X, y : as for `transform`; y is not used
 
         Returns
         -------
@@ -336,8 +297,7 @@ class JointICA(_Base):
 
         Parameters
         ----------
-        input_features : None
-            Not used.
+        input_features : None; not used
 
         Returns
         -------
@@ -352,13 +312,11 @@ class JointICA(_Base):
 
         Parameters
         ----------
-        transform : str, optional
-            "default" (arrays) or "pandas".
+        transform : "default" (arrays) or "pandas", optional
 
         Returns
         -------
         JointICA
-            Itself.
         """
         if transform not in (None, "default", "pandas"):
             raise ValueError(f"transform={transform!r}: allowed 'default', 'pandas'")

@@ -1,7 +1,5 @@
 """`cape.compare_groups`: a linear model of outcomes, on tables of sites in this process."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 import warnings
@@ -17,7 +15,7 @@ from cape.errors import CapeError, ConfigError, SubjectsWarning
 from cape.frozen import dataclass
 from cape.planning.judge import at_hand
 from cape.privacy.accounting import display_epsilon
-from cape.python.api import simulate_folder
+from cape.python.api import simulate
 from cape.python.notebook import comparison_html
 from cape.python.people import pandas_for, privacy_given
 from cape.report import files
@@ -53,16 +51,11 @@ class GroupResult:
 
     Attributes
     ----------
-    sentence : str
-        The answer in words.
+    sentence : str; the answer in words
     comparison : GroupComparison
         The rows of all tables as records; without rows if a site refused a release.
-    private : bool
-        Whether `epsilon` is guaranteed: False without noise or with a seed.
-    epsilon, delta : float
-        Total per person; epsilon is None if the run is not private.
-    folder : Path or None
-        The consortium's files and page; None without `out`.
+    private, epsilon, delta : as of `Result`
+    folder : Path or None; the consortium's files and page; None without `out`
 
     Examples
     --------
@@ -85,22 +78,17 @@ class GroupResult:
         return self.table("effects")
 
     def table(self, name: str) -> Any:
-        """Return a table as a pandas DataFrame.
+        """Return a table as a pandas DataFrame, empty if the comparison has no such rows.
+
+        ConfigError CAPE-E015: pandas is not installed, CAPE-E011: another name.
 
         Parameters
         ----------
-        name : str
-            effects, omnibus, means, balance, pattern, sites or networks.
+        name : str; effects, omnibus, means, balance, pattern, sites or networks
 
         Returns
         -------
         DataFrame
-            Empty if the comparison has no such rows.
-
-        Raises
-        ------
-        ConfigError
-            CAPE-E015: pandas is not installed, CAPE-E011: another name.
         """
         pd = pandas_for("tables of a comparison")
         if name not in _TABLES:
@@ -113,23 +101,17 @@ class GroupResult:
     def matrix(self, what: str = "", contrast: str = "") -> Any:
         """Return a contrast of edges as a DataFrame (regions x regions), such as nilearn draws.
 
+        ConfigError CAPE-E015: pandas is not installed, CAPE-E011: another name, CAPE-E284: the
+        outcomes are not the edges of some regions.
+
         Parameters
         ----------
-        what : str
-            d, which is meant without it, estimate or p; of a pattern weight.
-        contrast : str
-            As in `effects`; the first without it.
+        what : str; d, which is meant without it, estimate or p; of a pattern weight
+        contrast : str; as in `effects`; the first without it
 
         Returns
         -------
-        DataFrame
-            Symmetric; NaN where a figure is withheld.
-
-        Raises
-        ------
-        ConfigError
-            CAPE-E015: pandas is not installed, CAPE-E011: another name, CAPE-E284: the outcomes
-            are not the edges of some regions.
+        DataFrame, symmetric; NaN where a figure is withheld
         """
         pd = pandas_for("matrix")
         contrasts = list(dict.fromkeys(row.contrast for row in self.comparison.effects))
@@ -196,32 +178,19 @@ def compare_groups(
     outcomes : mapping or str
         Columns with the range of most people, ``{"hippocampus": (2500, 5500)}``, ``log(wmh)`` for
         positive skewed values; or a measure of maps such as ``"fnc"``.
-    public : str or sequence of str
-        Columns whose counts by site are published; without any, errors are larger.
-    ask : str or sequence of str
-        Terms of the formula to answer; the first without it.
-    among : str
-        Only people of a level, ``"dx SZ"``.
-    change : pair of str
-        The outcome is the later less the earlier session, ``("ses-1", "ses-2")``.
-    test : str
-        each outcome, or one pattern of all.
-    site_effects : str
-        fixed: for these sites; random: for sites like them.
+    public : str or list; columns whose counts by site are published; without any, errors are larger
+    ask : str or list; terms of the formula to answer; the first without it
+    among : str; only people of a level, ``"dx SZ"``
+    change : two sessions, the outcome is the later less the earlier, ``("ses-1", "ses-2")``
+    test : str; each outcome, or one pattern of all
+    site_effects : str; fixed: for these sites; random: for sites like them
     maps : path, optional
         Public maps whose connectivity is compared, or an atlas whose regions the outcomes join.
-    as_it_is : str or sequence of str
+    as_it_is : str or list
         Columns that are right although cells of a whole site look wrong, such as one level only.
-    epsilon, delta : float
-        Total privacy loss per person.
-    private : bool, optional
-        ``False``: least squares without noise, which is not private.
-    out : path, optional
-        Folder for files and page; without it they are deleted.
-    settings : mapping, optional
-        Those of docs/config.md.
-    seed : int, optional
-        0 to 2^63 - 1; the result is then not private.
+    epsilon, delta, private, settings, seed
+        As for `Consortium.run`; without noise these are least squares.
+    out : path, optional; folder for files and page; without it they are deleted
 
     Returns
     -------
@@ -275,7 +244,7 @@ def compare_groups(
                 if own := {word: names for word, names in own.items() if any(names)}:
                     (data / name / POLICY_FILE).write_text(toml_text(own), encoding="utf-8")
         try:
-            folder = simulate_folder(
+            folder = simulate(
                 str(data),
                 out=out or base / "out",
                 epsilon=epsilon,
@@ -315,12 +284,13 @@ def _listed(name: str, words: Words) -> str:
 
 
 def _tables_of(sites: Any) -> dict[str, Any]:
-    """Return the table of each site; ConfigError CAPE-E284 for anything else."""
+    """Return the columns of each site by name; ConfigError CAPE-E284 for anything else."""
 
     def is_table(x: Any) -> bool:
-        is_one = hasattr(x, "columns") or isinstance(x, Mapping)
-        return is_one and not any(
-            isinstance(x[name], Mapping | str) or hasattr(x[name], "columns") for name in x
+        if hasattr(x, "columns"):
+            return True
+        return isinstance(x, Mapping) and not any(
+            isinstance(column, Mapping | str) or hasattr(column, "columns") for column in x.values()
         )
 
     if is_table(sites):
@@ -331,7 +301,25 @@ def _tables_of(sites: Any) -> dict[str, Any]:
         problem = "sites that are not tables"
         do = "give a data frame, or columns by name, for each site."
         raise ConfigError("E284", problem=problem, do=do)
-    return dict(sites)
+    return {name: _columns_of(str(name), table) for name, table in sites.items()}
+
+
+def _columns_of(site: str, table: Any) -> Any:
+    """Return a table by columns; those that a frame has as its index count as columns."""
+    if not hasattr(table, "columns"):
+        return table
+    there = list(map(str, table.columns))
+    if twice := next((name for name in there if there.count(name) > 1), ""):
+        problem = f"the table of {site} has {there.count(twice)} columns {twice}"
+        raise ConfigError("E284", problem=problem, do="keep one.")
+    index: Any = getattr(table, "index", None)
+    names = [name for name in getattr(index, "names", ()) if isinstance(name, str)]
+    own = {
+        name: list(index.get_level_values(name))
+        for name in names
+        if name.lower() not in column_names(there)
+    }
+    return {**own, **{str(name): table[name] for name in table.columns}}
 
 
 def _in_words(setting: str, columns: object) -> str:
@@ -422,5 +410,4 @@ def _write_table(
 
 
 def _cells(table: Mapping[str, Sequence[object]]) -> list[list[str]]:
-    """Return the columns as text."""
     return [[_SIGNS.sub(" ", files.cell(value)) for value in table[name]] for name in table]

@@ -1,17 +1,17 @@
 """People in the forms of scikit-learn and nilearn: arrays, file names, images, folders of sites."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.data.file_type import MATRIX_SUFFIXES, suffix_of
@@ -21,6 +21,7 @@ from cape.data.matrices import Orientation, read_matrix
 from cape.data.people import read_people
 from cape.data.runs import Person, SiteRun
 from cape.data.subjects import joined_in_time, read_subject
+from cape.data.tables import read_confounds
 from cape.errors import CapeError, ConfigError, DataError, SubjectsWarning
 from cape.planning.people import config_for
 from cape.planning.run_headers import bundled_mask, range_of
@@ -31,8 +32,6 @@ from cape.space.feature_space import FeatureSpace
 
 # What to do with people who are features by time
 TRANSPOSE: Final = "X.T, or for files JointICA(settings={'orientation': 'feature_by_time'})"
-# Cells of a table of confounds that hold no number
-MISSING = ("n/a", "N/A", "nan", "NaN", "")
 
 
 def is_file(x: Any) -> bool:
@@ -65,22 +64,65 @@ def with_names(X: Any, orientation: Orientation = "time_by_feature") -> Given:
     if hasattr(X, "columns"):
         names = list(X.columns)
         numbered = names == list(range(len(names)))  # by pandas, where nobody named them
-        return Given(np.asarray(X), () if numbered else tuple(map(str, names)))
+        columns = () if numbered else tuple(map(str, names))
+        if twice := next((name for name in columns if columns.count(name) > 1), ""):
+            problem = f"a frame with {columns.count(twice)} columns '{twice}'"
+            raise ConfigError("E284", problem=problem, do="keep one, or give each its own name.")
+        return Given(real_numbers(X), columns)
     if not is_table(X):
-        return Given(X, file=file_behind(X))
-    place = Path(X)
-    if not place.is_file():
-        raise ConfigError("E284", problem=f"no file {place}", do="give names of files.")
+        return Given(X if is_file(X) else real_numbers(X), file=file_behind(X))
+    place = _file_named(X)
     try:
         series = read_matrix(SiteRun(path=place, name=place.name), orientation)
     except UnusableFile as fault:
-        code, values = fault.issue.code, fault.issue.values
-        problem = code.problem.format(**values)
-        problem = f"{place}: {problem[:1].lower()}{problem[1:]} ({fault.issue.observed})"
-        do = code.remedy.format(**values).split(", or ask the owner")[0]
-        do += "; a row per time point." if orientation == "time_by_feature" else "."
-        raise ConfigError("E284", problem=problem, do=do) from fault
+        by_row = "; a row per time point" if orientation == "time_by_feature" else ""
+        raise _in_words(place, fault, by_row) from fault
     return Given(np.asarray(series.values.T, dtype=np.float64), series.columns, place)
+
+
+def real_numbers(X: Any) -> npt.NDArray[Any]:
+    """Return an array, a frame or lists as an array; of a masked or missing cell NaN.
+
+    Arrays of other things stay.  ConfigError CAPE-E284: a column of a frame that is no numbers, or
+    rows of unlike length.
+    """
+    try:
+        values = np.asarray(X)
+    except ValueError as err:
+        problem = "people whose rows have unlike numbers of values"
+        raise ConfigError("E284", problem=problem, do="give arrays of two axes.") from err
+    if np.ma.isMaskedArray(X):
+        return np.where(np.ma.getmaskarray(X), np.nan, values)
+    if values.dtype.kind in "biuf" or not values.ndim:
+        return values
+    # Columns of unlike types, or those of pandas that know a cell without a value.
+    empty = np.asarray(X.isna()) if hasattr(X, "isna") else np.zeros(values.shape, dtype=bool)
+    cells = values.astype(object)
+    odd = {kind for kind in map(type, cells[~empty]) if not issubclass(kind, Real | np.bool_)}
+    if odd and hasattr(X, "columns"):
+        has = [any(type(cell) in odd for cell in column) for column in cells.T]
+        problem = f"column '{X.columns[has.index(True)]}', which does not hold numbers"
+        raise ConfigError("E284", problem=problem, do="give numbers, or leave it out.")
+    if odd:
+        return values
+    cells[empty] = np.nan
+    return cells.astype(np.float64)
+
+
+def _file_named(name: str | os.PathLike[str]) -> Path:
+    """Return the path of a file; ConfigError CAPE-E284 if there is none."""
+    if not (place := Path(name)).is_file():
+        raise ConfigError("E284", problem=f"no file {place}", do="give names of files.")
+    return place
+
+
+def _in_words(place: Path, fault: UnusableFile, more: str = "") -> ConfigError:
+    """Return the verdict on a file as an error of Python."""
+    code, values = fault.issue.code, fault.issue.values
+    problem = code.problem.format(**values)
+    problem = f"{place}: {problem[:1].lower()}{problem[1:]} ({fault.issue.observed})"
+    do = code.remedy.format(**values).split(", or ask the owner")[0]
+    return ConfigError("E284", problem=problem, do=f"{do}{more}.")
 
 
 def file_behind(x: Any) -> Path | None:
@@ -384,15 +426,19 @@ def mask_of(sites: Mapping[str, Any]) -> str:
 
 
 def _signals(given: Any) -> Array:
-    """Return confounds (T, K): an array, a frame of pandas, or a table with a header."""
-    if isinstance(given, str | os.PathLike):
-        delimiter = "," if str(given).endswith(".csv") else "\t"
-        given = np.genfromtxt(given, delimiter=delimiter, skip_header=1, missing_values=MISSING)
-    table = np.array(given, dtype=np.float64)
-    table = table[:, None] if table.ndim == 1 else table
-    # Derivatives have no value at the first volume, where 0 is usual.
-    table[:1] = np.where(np.isnan(table[:1]), 0.0, table[:1])
-    if table.ndim != 2 or not np.isfinite(table).all():
+    """Return confounds (T, K): an array, a frame of pandas, or the name of a file of them."""
+    if isinstance(given, str | os.PathLike) and suffix_of(Path(given).name) in (".tsv", ".csv"):
+        place = _file_named(given)
+        try:
+            given, _ = read_confounds(place, None, [])
+        except UnusableFile as fault:
+            raise _in_words(place, fault) from fault
+    table = np.asarray(with_names(given).data)
+    if table.dtype.kind in "biuf":
+        table = np.array(table[:, None] if table.ndim == 1 else table, dtype=np.float64)
+        # Derivatives have no value at the first volume, where 0 is usual.
+        table[:1] = np.where(np.isnan(table[:1]), 0.0, table[:1])
+    if table.dtype.kind != "f" or table.ndim != 2 or not np.isfinite(table).all():
         problem = "confounds that are no table (time points, signals) of finite numbers"
         raise ConfigError("E284", problem=problem, do="choose columns without missing values.")
     return table

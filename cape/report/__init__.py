@@ -3,8 +3,6 @@
 No page holds both.  Without the extra ``report`` pages have tables but no pictures.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -4,8 +4,6 @@ All rows follow from released states, public counts and the question.  results.j
 once; the tables are the same rows for other programs, each with a .json that describes its columns.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -196,33 +194,21 @@ def asked_in(settings: Mapping[str, Any]) -> Question:
 def comparison_of(outcome: ContrastOutcome) -> GroupComparison:
     """Return question and answer; without all releases, the question and the public counts."""
     question = outcome.question
-    empty = GroupComparison(
+    tables = ("effects", "omnibus", "means", "balance", "missing", "pattern")
+    rows: dict[str, Any] = dict.fromkeys(tables, ())
+    if outcome.status == "released" and outcome.score and outcome.score_state:
+        found = answers(outcome.score, outcome.score_state)
+        rows |= {"effects": effects(_of_score(question), found), **_of_facts(outcome, None)}
+        rows["pattern"] = tuple(_weights(outcome))
+    elif outcome.status == "released":
+        found = answers(outcome.regression, outcome.state)
+        rows |= {"effects": effects(question, found), "omnibus": omnibus(question, found)}
+        rows |= _of_facts(outcome, found[0])
+    return GroupComparison(
         question={name: str(outcome.settings.get(name, "")) for name in QUESTION},
-        effects=(),
-        omnibus=(),
-        means=(),
-        balance=(),
-        missing=(),
-        pattern=(),
         sites=tuple(_sites(outcome)),
         networks=tuple(_networks(question)),
-    )
-    if outcome.status != "released":
-        return empty
-    if outcome.score is not None and outcome.score_state is not None:
-        found = answers(outcome.score, outcome.score_state)
-        return dataclasses.replace(
-            empty,
-            effects=effects(_of_score(question), found),
-            pattern=tuple(_weights(outcome)),
-            **_of_facts(outcome, None),
-        )
-    found = answers(outcome.regression, outcome.state)
-    return dataclasses.replace(
-        empty,
-        effects=effects(question, found),
-        omnibus=omnibus(question, found),
-        **_of_facts(outcome, found[0]),
+        **rows,
     )
 
 

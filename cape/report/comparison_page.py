@@ -1,7 +1,5 @@
 """Values for the chapters of a comparison's page."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -52,10 +50,10 @@ class EffectTable:
     """
 
     title: str
-    pictures: tuple[Picture, ...]
     header: Cells
     rows: tuple[Cells, ...]
     folded: tuple[Cells, ...]
+    pictures: tuple[Picture, ...] = ()
     strongest: tuple[tuple[str, str, tuple[Picture, ...]], ...] = ()
 
 
@@ -152,7 +150,6 @@ def _table_of(question: Question, term: Term, contrast: str, rows: Sequence[Effe
 
     return EffectTable(
         title=_title(question, term, contrast),
-        pictures=(),
         header=(
             "outcome",
             f"{'slope' if words else 'difference'}{f', {unit}' if unit else ''} [95 %]",

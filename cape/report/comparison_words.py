@@ -5,8 +5,6 @@ intervals exclude.  Where released numbers show that most values were cut, it sa
 no size, can be said.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
@@ -29,7 +27,8 @@ WITHHELD: Final = {
     "partly": "columns of the formula are nearly equal, so it is adjusted for them only in part",
     "ties": "too many people have the same value, such as 0",
     "no d": "the spread of their values is too small to be seen beside the noise",
-    "lacks": "no site with people of all groups has it, or it has one value for all",
+    "lacks": "no site with people of all groups has it, it has one value for all, "
+    "or a column of the formula follows from others",
 }
 # What outcomes are called, by the measure of maps; those of a table: outcomes
 _NOUNS: Final = {
@@ -185,7 +184,9 @@ def _sentence(result: GroupComparison, question: Question, term: Term) -> str:
         text = f"No {_asked(question, term)} was found in {_any(question, names)}"
         return f"{text}: {_excluded(question, term, judged)}."
     there = [row for row in judged if row.outcome in found]
-    strongest = min(there, key=_order)
+    strongest = min(
+        there, key=lambda row: (not row.found, row.d is None, 1.0 if row.p is None else row.p)
+    )
     several = len(result.contrasts(term.text)) > 1
     text = _differs(question, term, names, there)
     if len(which) > 1:
@@ -193,15 +194,13 @@ def _sentence(result: GroupComparison, question: Question, term: Term) -> str:
     else:
         text += f", {which[0]}" if len(names) > 1 else ""
         text += f", most {strongest.contrast}" if several else ""
-    text += f": {_size(question, term, strongest)}, {_p(strongest, of=len(rows))}"
+    corrected = len(rows) > 1
+    p = strongest.p_holm if corrected else strongest.p
+    text += f": {_size(question, term, strongest)}, {'p not known' if p is None else p_text(p)}"
+    text += " after Holm" if corrected else ""
     if several:
         text += f"; pairs that differ: {_pairs(there)}"
     return f"{text}."
-
-
-def _order(row: Effect) -> tuple[bool, bool, float]:
-    """Sort those first that are found, that have a size, and by p."""
-    return not row.found, row.d is None, 1.0 if row.p is None else row.p
 
 
 def _differs(question: Question, term: Term, names: Sequence[str], rows: Sequence[Effect]) -> str:
@@ -286,12 +285,6 @@ def _excluded(question: Question, term: Term, rows: Sequence[Effect]) -> str:
     if not ends:
         return "how large one may be is in effects.tsv, in the units of the outcomes"
     return f"the intervals of 95 % exclude those beyond {max(ends):.2f} sd{words}"
-
-
-def _p(row: Effect, *, of: int) -> str:
-    p = row.p_holm if of > 1 else row.p
-    text = "p not known" if p is None else p_text(p)
-    return f"{text} after Holm" if of > 1 else text
 
 
 def _pairs(rows: Sequence[Effect]) -> str:

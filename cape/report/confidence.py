@@ -7,8 +7,6 @@ fitted to planted maps (13 kinds of data, docs/choosing.md), and the curvature o
 tells how much of an error the rounds corrected.  `why_not` names the conditions without a band.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -57,24 +55,21 @@ def bands(outcome: IcaOutcome) -> tuple[Array, Array]:
 
     Both may be wrong if `why_not` gives a reason.
     """
-    signal = _signal_share(outcome)
-    return BAND_WIDTH * np.sqrt(1.0 - signal), np.sqrt(signal)
-
-
-def _signal_share(outcome: IcaOutcome) -> Array:
-    """Return the share of each map (k,) that is not noise."""
     noise, variance = _noise(outcome), outcome.A.var(axis=0)
     others = (variance.sum() - variance) / variance
     outside = _off_subspace(outcome, noise["pca"][0]) / variance
     # U <- expm(-A/2) U leaves half of the last look's noise, a symmetric error.
     looks = noise["whitening"]
     symmetric = (looks[-1] / math.sqrt(2.0) / 2.0) ** 2 if looks else 0.0
+    # The share of each map that is not noise
     if outcome.verdict is None or not outcome.verdict.gate:
         error = outside + (symmetric + _rotation(noise["iterate"])) * others
-        return np.asarray(np.maximum(0.0, 1.0 - error))
-    parts = (outside, symmetric * others, _filtered(noise["iterate"], outcome.verdict) * others)
-    error = sum(w * np.minimum(1.0, part) for w, part in zip(FITTED, parts, strict=True))
-    return np.asarray(np.clip(1.0 - error, MIN_KEPT, 1.0))
+        signal = np.maximum(0.0, 1.0 - error)
+    else:
+        parts = (outside, symmetric * others, _filtered(noise["iterate"], outcome.verdict) * others)
+        error = sum(w * np.minimum(1.0, part) for w, part in zip(FITTED, parts, strict=True))
+        signal = np.clip(1.0 - error, MIN_KEPT, 1.0)
+    return BAND_WIDTH * np.sqrt(1.0 - signal), np.sqrt(signal)
 
 
 def why_not(outcome: IcaOutcome) -> str:

@@ -41,8 +41,6 @@ from cape.report import (
     methods,
     network_maps,
     privacy_json,
-    regions,
-    surface_names,
     surfaces,
 )
 from cape.report.labels import correlation
@@ -85,10 +83,8 @@ def write_results(
     `counted`: where the caller has the data of all sites and somebody does not count.
     """
     # Compute all figures before writing: a failure must not leave half a result.
-    results, privacy = (
-        replace(results_of(outcome), counted=counted),
-        privacy_json.statement(outcome),
-    )
+    results = replace(results_of(outcome), counted=counted)
+    privacy = privacy_json.statement(outcome)
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / "results.json", results)
     files.write_json(folder / "privacy.json", privacy)
@@ -156,7 +152,7 @@ def add_maps(folder: Path, maps: Brought, digest_of: Callable[[Config, Path], st
 
 def _with_maps(folder: Path, results: Results, maps: Brought) -> Results:
     if isinstance(results, MapResults):
-        regions.write_regions(folder, results, maps)
+        network_maps.write_regions(folder, results, maps)
     if not isinstance(results, ComparisonResults):
         return results
     found = results.comparison
@@ -197,8 +193,8 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
     for rows_of, image in sets.items():
         if is_cifti(results.feature_space):
             z, spheres = surfaces.read_cifti(folder / image), surfaces.read_spheres(folder)
-            networks = surface_names.template_on(Path(template), spheres, labels.names_of(names))
-            matches = surface_names.match_on_spheres(z, networks, spheres)
+            networks = labels.template_on(Path(template), spheres, labels.names_of(names))
+            matches = labels.match_on_spheres(z, networks, spheres)
         else:
             z, networks, space = labels.of_user(folder / image, str(template), names, results)
             fit = results.separation.spatial
@@ -246,13 +242,6 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         n_components=n_components,
         g=size,
     )
-    # The file holds the margins too: they say how well the noise levels held in a test.
-    noise_band = NoiseBand(
-        shown=not reason,
-        why_not=reason,
-        margin_expected_r=confidence.MARGIN_R,
-        margin_band=confidence.MARGIN_BAND,
-    )
     return MapResults(
         **_facts(outcome),
         # Count the solver's rounds only, not the releases before it.
@@ -260,7 +249,15 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         rounds_planned=outcome.rounds_planned,
         n_components=n_components,
         stability=outcome.stability or None,  # 0: not assessed
-        verdict=_verdict_figures(outcome),
+        verdict=None
+        if (verdict := outcome.verdict) is None
+        else VerdictFigures(
+            confirmed=len(verdict.confirmed),
+            spatial_start=verdict.gate,
+            curvature=verdict.curvature,
+            z=verdict.z,
+            component_error=verdict.component_error,
+        ),
         noise_edge=outcome.edge,
         gap_ratio=outcome.gap_ratio,
         rank_status=outcome.rank_status,
@@ -268,7 +265,13 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         g_needed=None if size is None or rule is None else rule.needed_g(),
         forecast=None if size is None or rule is None else rule.sentence(size),
         suggested_n_components=_suggested(outcome, model, hint),
-        noise_band=noise_band,
+        # The file holds the margins too: they say how well the noise levels held in a test.
+        noise_band=NoiseBand(
+            shown=not reason,
+            why_not=reason,
+            margin_expected_r=confidence.MARGIN_R,
+            margin_band=confidence.MARGIN_BAND,
+        ),
         labels=labels.source(
             _bundled_labels(outcome),
             outcome.space.kind,
@@ -317,28 +320,14 @@ def _bundled_labels(outcome: IcaOutcome) -> Template | None:
     return None if outcome.status == "nothing_found" else labels.bundled(outcome.space)
 
 
-def _verdict_figures(outcome: IcaOutcome) -> VerdictFigures | None:
-    verdict = outcome.verdict
-    if verdict is None:
-        return None
-    return VerdictFigures(
-        confirmed=len(verdict.confirmed),
-        spatial_start=verdict.gate,
-        curvature=verdict.curvature,
-        z=verdict.z,
-        component_error=verdict.component_error,
-    )
-
-
 def _model_figures(outcome: IcaOutcome) -> ModelFigures:
     spatial = template = sides = claims = halves = None
     if (found := outcome.spatial) is not None:
         fit = dataclasses.asdict(found.sparseness) if found.sparseness else {}
-        n = int(found.A.shape[1])
         spatial = SpatialFit(
             converged=found.converged,
             recipe=found.recipe,
-            maps=n,
+            maps=int(found.A.shape[1]),
             stability=found.stability or None,
             **fit,
         )

@@ -1,7 +1,5 @@
 """The page of the consortium, made from its folder alone, which holds only what was released."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
@@ -21,18 +19,18 @@ from cape.report import (
     files,
     maps,
     methods,
+    network_maps,
     page,
     plots,
-    regions,
     surfaces,
 )
 from cape.report.comparison_words import notes_of, r_line, sentences_of, who_of
 from cape.report.maps import FEW_REGIONS, Component
 from cape.report.methods import Settings
+from cape.report.network_maps import NamedRegions
 from cape.report.page import Values, text_of
 from cape.report.plots import THRESHOLD, Picture
 from cape.report.privacy_json import PrivacyStatement, ReleaseRow
-from cape.report.regions import NamedRegions
 from cape.report.results import (
     ComparisonFolder,
     ComparisonResults,
@@ -40,7 +38,6 @@ from cape.report.results import (
     MapResults,
     Results,
     RunSettings,
-    SurrogateFigures,
     TableFolder,
     order_line,
     read_folder,
@@ -182,7 +179,7 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
     bar: Picture | None = None
     pictures: list[tuple[Picture, ...]] = [()] * len(rows)
     path = _maps_of(folder, maps.file_of(results.status))
-    found = regions.read_regions(path)
+    found = network_maps.read_regions(path)
     on_grid = drawn and results.feature_space in ("mask", "atlas")
     if drawn and _has_pictures(folder):
         alts = [_alt(row, results) for row in rows]
@@ -307,7 +304,7 @@ def _table(
     def number(value: float | None, form: str, unit: str = "") -> str:
         return "" if value is None else f"{value:{form}}{unit}"
 
-    words = [
+    table = [
         {
             "map": row.name,
             "how sure": _claim(row) + (", sharp" if ", sharp" in (row.found_again or "") else ""),
@@ -316,11 +313,6 @@ def _table(
                 f"{name} {z:z.1f}" for name, z in (found.strongest(k) if found else ())
             ),
             "nearest network": row.label or (f"no name ({row.nearest})" if row.nearest else ""),
-        }
-        for k, row in enumerate(rows)
-    ]
-    numbers = [
-        {
             "stability": number(row.stability, ".2f"),
             "r": number(row.label_r, ".2f"),
             "chance": number(row.label_chance, ".2f"),
@@ -331,10 +323,10 @@ def _table(
             "expected r": number(row.expected_r, ".2f"),
             "curvature": number(row.curvature, ".2f"),
         }
-        for row in rows
+        for k, row in enumerate(rows)
     ]
-    cells = [tuple((one | other).values()) for one, other in zip(words, numbers, strict=True)]
-    return (*words[0], *numbers[0]), cells, len(words[0])
+    header = tuple(table[0])
+    return header, [tuple(row.values()) for row in table], header.index("stability")
 
 
 def _where(row: Component, results: MapResults) -> str:
@@ -375,8 +367,6 @@ def _separation(folder: MapFolder, drawn: bool) -> Values:
         "model": model,
         "calibrated": CALIBRATED,
         "templates": templates,
-        "here": SurrogateFigures.of(folder.results),
-        "surrogate": folder.surrogate,
         # The spatial set of images has its own chapter (`_free_spatial_set`).
         **_free_set(folder, drawn=drawn and model.kind == "temporal" and not model.of_images),
     }
@@ -396,7 +386,7 @@ def _free_set(folder: MapFolder, *, drawn: bool) -> Values:
     return {
         "free_bar": bar,
         "free_set": pictures,
-        "free_table": _table(rows, results, regions.read_regions(path)) if rows else (),
+        "free_table": _table(rows, results, network_maps.read_regions(path)) if rows else (),
         "free_names": [row.name for row in rows],
     }
 

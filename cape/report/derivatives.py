@@ -1,7 +1,5 @@
 """Time courses (run by run) and maps of single people as BIDS derivatives."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Collection, Sequence
@@ -49,16 +47,15 @@ def begin_dataset(folder: Path) -> None:
     """Describe the data set; delete the people of an earlier run."""
     for old in folder.glob("sub-*"):
         shutil.rmtree(old)
-    maker = {"Name": "coinstac-cape", "Version": VERSION}
     about = {
         "Name": DATASET_NAME,
         "BIDSVersion": BIDS,
         "DatasetType": "derivative",
-        "GeneratedBy": [maker],
+        "GeneratedBy": [{"Name": "coinstac-cape", "Version": VERSION}],
     }
     # First of all files and as a whole: by it a folder is known whose writer was killed.
     partial = folder / f"{DESCRIPTION}.partial"
-    files.write_json(partial, {**about, "GeneratedBy": [maker]})
+    files.write_json(partial, about)
     partial.replace(folder / DESCRIPTION)
     files.write_json(folder / f"{COURSES}.json", COURSE_COLUMNS)
     # Names that BIDS validators do not know: tables of all people, the page, derivatives

@@ -1,7 +1,5 @@
 """Typed records as JSON and tables, without clock or host name: equal results, equal bytes."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

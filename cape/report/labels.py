@@ -4,11 +4,16 @@ A reading aid: any smooth map resembles some network.  Each match is therefore c
 the 99th percentile of the best |r|, over all sets, of random maps that are as smooth and as
 symmetric as this one.  No name is given below it.  Networks are first projected on the run's public
 basis, so that a coarse run is compared at its own resolution.
+
+Maps of grayordinates and parcels are compared with labels of the owner's file on the same vertices.
+Chance is the 95th percentile of |r| of the map itself turned on its spheres (the spin test of
+Alexander-Bloch et al. 2018, NeuroImage 178): both hemispheres turn as mirror images, and vertices
+from the medial wall do not count.  Voxels are not compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +30,9 @@ from cape.report.maps import Component, of_few_regions
 from cape.report.page import text_of
 from cape.report.public_networks import DEFAULT, PUBLIC_SETS, Template, at_places, of_labels
 from cape.report.results import LabelSource, MapResults
+from cape.report.surfaces import Hemisphere, far_away
 from cape.space.feature_space import coordinates, is_cifti
+from cape.space.grayordinates import LEFT, RIGHT
 from cape.space.public_basis import Basis, in_basis, voxel_mm
 
 # Random maps, and the percentile of their best |r|.  They are Gaussian; spatial ICA of smooth noise
@@ -40,6 +47,12 @@ MAX_RANDOM_VOXELS = 50_000
 SAME_ON_BOTH = 0.5
 # Largest correlation of neighbours: a constant map has no width
 MAX_ALIKE = 0.999
+# Turned copies of a map on its spheres, which are as peaked as the map itself
+SPINS: Final = 500
+SPIN_PERCENTILE: Final = 95.0
+# Vertices of a hemisphere, at most about, on which turned maps are compared
+MAX_VERTICES: Final = 3000
+STRUCTURES: Final = {"left": LEFT, "right": RIGHT}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -367,3 +380,86 @@ def source(
     note = text_of("labels.txt.j2", **values, found_nothing=found_nothing, in_mni=in_mni)
     name, labels = (None, ()) if template is None else (template.name, template.labels)
     return LabelSource(template=name, labels=labels, note=note)
+
+
+# -- on spheres ------------------------------------------------------------------------------------
+
+
+def template_on(path: Path, spheres: Sequence[Hemisphere], names: Sequence[str] = ()) -> Template:
+    """Return labels, or maps, of a dlabel.nii or dscalar.nii at the points of spheres, (n, K).
+
+    ConfigError: CAPE-E270, E271, E273.
+    """
+    if not spheres:
+        raise ConfigError("E270", got="CIFTI without spheres")
+    try:
+        image = files.load_image(path)
+        rows, columns = (image.header.get_axis(k) for k in (0, 1))
+        data = np.nan_to_num(np.asarray(image.dataobj, dtype=np.float64))
+        parts = {
+            str(name): (data[:, at], part.vertex)
+            for name, at, part in columns.iter_structures()
+            if part.nvertices
+        }
+    except Exception as err:  # nibabel raises errors of any kind for other files
+        raise ConfigError("E271", got="no CIFTI file of vertices", detail=path.name) from err
+    values = np.concatenate([_at(parts, sphere, len(data)) for sphere in spheres])
+    if hasattr(rows, "label"):  # use the first map; 0 is no label
+        called = {key: str(name) for key, (name, _) in rows.label[0].items() if key != 0}
+        labels, maps = tuple(called.values()), [values[:, 0] == key for key in called]
+        values = np.stack(maps, axis=1).astype(np.float64) if maps else values[:, :0]
+    else:
+        labels = tuple(str(name) for name in rows.name)
+    labels = checked_names(names, labels)
+    if not np.ptp(values, axis=0).any():
+        raise ConfigError("E271", got="no value on the vertices of this result", detail=path.name)
+    return Template(name=path.name, labels=labels, values=values)
+
+
+def _at(parts: Mapping[str, tuple[Array, Any]], sphere: Hemisphere, n_maps: int) -> Array:
+    part = parts.get(f"CIFTI_STRUCTURE_{STRUCTURES[sphere.side]}")
+    if part is None:
+        return np.zeros((len(sphere.vertex), n_maps))
+    values, vertex = part
+    dense = np.zeros((max(vertex.max(), sphere.vertex.max()) + 1, n_maps))
+    dense[vertex] = values.T
+    return dense[sphere.vertex]
+
+
+def match_on_spheres(
+    z: Array, template: Template, spheres: Sequence[Hemisphere]
+) -> tuple[Match, ...]:
+    """Return the best label of every map (D, R), and the |r| that its turned copies reach."""
+    points = np.concatenate([z[sphere.feature] for sphere in spheres])
+    r = unit(points).T @ unit(template.values)
+    chances = np.percentile(_turned(points, template.values, spheres), SPIN_PERCENTILE, axis=0)
+    return best_of(r, template, chances.tolist())
+
+
+def _turned(points: Array, reference: Array, spheres: Sequence[Hemisphere]) -> Array:
+    """Return the largest |r| of every map in every spin, (SPINS, R)."""
+    from scipy.spatial import cKDTree
+
+    rng = np.random.default_rng(0)  # fixed draws: equal maps give equal files
+    ends = np.cumsum([0, *(len(sphere.xyz) for sphere in spheres)])
+    mirror = np.diag([-1.0, 1.0, 1.0])
+    samples = []
+    for sphere, first in zip(spheres, ends, strict=False):
+        step = max(1, len(sphere.xyz) // MAX_VERTICES)
+        tree = cKDTree(sphere.xyz)
+        samples.append((sphere, first, np.arange(0, len(sphere.xyz), step), tree))
+    largest = np.zeros((SPINS, points.shape[1]))
+    for spin in largest:
+        turn, triangle = np.linalg.qr(rng.standard_normal((3, 3)))
+        turn = turn * np.sign(np.diag(triangle))  # uniform over O(3)
+        turn = turn * np.linalg.det(turn)
+        here, there = [], []
+        for sphere, first, at, tree in samples:
+            side_turn = turn if sphere.side == "left" else mirror @ turn @ mirror
+            distance, nearest = tree.query(sphere.xyz[at] @ side_turn.T)
+            seen = distance < far_away(sphere)
+            here.append(first + at[seen])
+            there.append(first + nearest[seen])
+        a, b = unit(points[np.concatenate(there)]), unit(reference[np.concatenate(here)])
+        spin[:] = np.abs(a.T @ b).max(axis=1)
+    return largest

@@ -1,7 +1,5 @@
 """The released maps A as files and numbers, from released and public quantities only."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Sentences follow from the settings, at a site also from its counts; works are in citations.toml.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

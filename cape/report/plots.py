@@ -435,39 +435,10 @@ def draw_subjects(labels: Sequence[str], measures: Mapping[str, Array]) -> Pictu
         axes.locator_params(axis="y", nbins=4)
         axes.tick_params(labelbottom=last, labelsize=8)
         worst = labels[int(values.argmax() if word.startswith("mean FD") else values.argmin())]
-        lowest, highest = f"{values.min():.4g}", f"{values.max():.4g}"
-        spread = f"{lowest} to {highest}, median {middle:.4g}, worst {worst}"
-        texts.append(f"{word} {spread}")
+        low, high = values.min(), values.max()
+        texts.append(f"{word} {low:.4g} to {high:.4g}, median {middle:.4g}, worst {worst}")
     figure.align_ylabels()
     return _chart(figure, f"Scans of {len(labels)} subjects: {'; '.join(texts)}.")
-
-
-def draw_spectra(names: Sequence[str], frequency: Array, power: Array, unit: str) -> Picture:
-    """Draw the mean spectrum of every component in a small panel; `power` is (R, n)."""
-    n = len(names)
-    across = min(5, n)
-    down = math.ceil(n / across)
-    figure = new_figure(7.6, 0.5 + 1.25 * down)
-    inner = slice(1, -1)  # without frequency 0, whose power was removed, and the half-weighted last
-    # One scale for all panels, to compare spectra.
-    values = np.log10(np.maximum(power[:, inner], 1e-12))
-    low, high = float(values.min()), float(values.max())
-    for k, name in enumerate(names):
-        axes = _axes(figure, "", "", (down, across, k + 1))
-        axes.plot(frequency[inner], values[k], color=BLUE, linewidth=1.2)
-        axes.set_title(name, fontsize=8, pad=2)
-        axes.set_ylim(low - 0.1, high + 0.1)
-        axes.set_xlim(0.0, float(frequency[-1]))
-        axes.locator_params(nbins=3)
-        axes.tick_params(labelsize=7, labelbottom=k + across >= n, labelleft=k % across == 0)
-    figure.supxlabel(f"frequency, {unit}", fontsize=9)
-    figure.supylabel("log10 power", fontsize=9)
-    peak = frequency[inner][np.argmax(power[:, inner], axis=1)]
-    lowest, highest = f"{peak.min():.3g}", f"{peak.max():.3g}"
-    where = f"at {lowest}" if lowest == highest else f"between {lowest} and {highest}"
-    _panels(figure, (down, across), left=0.8, bottom=0.5, between=0.3)
-    alt = f"Mean power spectra of {n} components; their peaks lie {where} {unit}."
-    return _chart(figure, alt, fit=False)
 
 
 def draw_connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
@@ -504,24 +475,19 @@ def draw_connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Pic
         f"Network connectivity of {len(labels)} subjects, colours as above; the largest |r| in "
         f"them is {top:.2f}."
     )
-    _panels(figure, (down, across), left=0.1, bottom=0.1, between=0.22)
-    return _chart(figure, alt, fit=False)
-
-
-def _panels(figure: Figure, shape: Any, *, left: float, bottom: float, between: float) -> None:
-    """Place panels by margins in inches: tight_layout takes as long as drawing."""
+    # Margins in inches: tight_layout takes as long as drawing.
     wide, high = figure.get_size_inches()
-    rows, columns = shape
-    top = 0.22
-    inside = (high - bottom - top) / rows
+    margin, top, between = 0.1, 0.22, 0.22
+    inside = (high - margin - top) / down
     figure.subplots_adjust(
-        left=left / wide,
-        right=1.0 - 0.1 / wide,
-        bottom=bottom / high,
+        left=margin / wide,
+        right=1.0 - margin / wide,
+        bottom=margin / high,
         top=1.0 - top / high,
         hspace=between / (inside - between),
-        wspace=between * columns / wide,
+        wspace=between * across / wide,
     )
+    return _chart(figure, alt, fit=False)
 
 
 def _paint_matrix(axes: Axes, values: Array, limit: float) -> Any:

@@ -1,7 +1,5 @@
 """The privacy statement of a run, from ledger and plan; label "none" claims nothing."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -340,8 +338,7 @@ def _beyond(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[Collusion]:
         # With local noise each site's own noise is enough, whoever colludes.
         fewer = plan.if_unknown(unknown, noise_shares=roster.noise_shares)
         cost = plan if outcome.noise_is_local else fewer
-        mu, epsilon = cost.mu(), cost.epsilon(numbers.delta)
-        yield Collusion(colluders=colluders, mu=mu, epsilon=epsilon)
+        yield Collusion(colluders=colluders, mu=cost.mu(), epsilon=cost.epsilon(numbers.delta))
 
 
 def _releases(outcome: Outcome, delta: float) -> Iterator[ReleaseRow]:

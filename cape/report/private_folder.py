@@ -1,14 +1,12 @@
 """The folder `private` of one site, which is never sent; its name warns against copying it."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain, repeat, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -33,8 +31,6 @@ FACTS = tuple("files timepoints tr coverage rank grid tsnr mean_fd scrubbed minu
 AGREEMENT = "map_agreement.tsv"
 LOADINGS = "loadings.tsv"
 SECOND_LEVEL = "second_level.tsv"
-# Dynamic range of every spectrum, and low over high frequencies
-SPECTRA_SUMMARY = "spectra_summary.tsv"
 PRIVATE = "private"
 # Written last: a folder without it is of a run that was killed while it wrote
 SITE_JSON = "site.json"
@@ -177,7 +173,7 @@ def append_sent(private: Path, reply: Mapping[str, object]) -> None:
 
 
 def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
-    budget, total = site.ledger.budget, site.all_runs
+    budget, total, space = site.ledger.budget, site.all_runs, site.space
     phases = [event.phase for event in site.ledger.events]
     return SiteFacts(
         site=site.site,
@@ -185,9 +181,9 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         ended=site.ended,
         fingerprint=site.fingerprint,
         components=site.names,
-        feature_space=None if site.space is None else site.space.kind,
-        grid=() if site.space is None else tuple(site.space.shape),
-        template_space="" if site.space is None else site.space.template_space,
+        feature_space=None if space is None else space.kind,
+        grid=() if space is None else tuple(space.shape),
+        template_space="" if space is None else space.template_space,
         settings=dict(site.settings),
         epsilon_spent=site.ledger.epsilon_spent(),
         epsilon_allowed=None if budget is None else budget.epsilon,
@@ -201,7 +197,7 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         policy=dict(summary.policy),
         date=methods.date_of_today(),
         software=methods.package_versions(),
-        data=_data(site, site.space) if site.space is not None and site.names else "",
+        data=_data(site, space) if space is not None and site.names else "",
         counts=_counts(summary),
         counted=summary.counted,
         networks=_networks(site),
@@ -216,9 +212,8 @@ def _networks(site: SiteOutcome) -> tuple[str, ...]:
     if template is None:
         return ()
     matches = labels.match_networks(z_scores(site.A), template, space)
-    words = site.verdicts or (None,) * len(matches)
-    with_words = zip(matches, words, strict=True)
-    return tuple((word in labels.CONFIRMED and match.name) or "" for match, word in with_words)
+    judged = zip(matches, site.verdicts or (None,) * len(matches), strict=True)
+    return tuple((word in labels.CONFIRMED and match.name) or "" for match, word in judged)
 
 
 def _data(site: SiteOutcome, space: FeatureSpace) -> str:
@@ -259,7 +254,6 @@ def _write_subjects(
     headers = {
         "fnc.tsv": ("subject", *pairs),
         "spectra.tsv": ("subject", "unit", "frequency", *site.names),
-        SPECTRA_SUMMARY: ("subject", "measure", *site.names),
         AGREEMENT: ("subject", *site.names),
         LOADINGS: ("subject", *site.names),
         # The columns that nilearn's SecondLevelModel asks for
@@ -281,12 +275,11 @@ def _write_subjects(
                 raise RuntimeError("the data of a site changed their order")
             own_maps = subjects.subject_maps(data[1], courses)
             # Many files for local use: the fastest compression.
-            style: dict[str, Any] = {"stamp": "cape PRIVATE subject", "digits": ".6g", "level": 1}
+            style: Mapping[str, Any] = {"stamp": "cape PRIVATE subject", "level": 1}
             place, name = derivatives.folder_of(private, stem), f"{stem}_{derivatives.MAPS}"
             place.mkdir(exist_ok=True, parents=True)
-            maps.write_maps(place, name, own_maps, site.space, **style)
+            maps.write_maps(place, name, own_maps, site.space, digits=".6g", **style)
             if site.space is not None and site.space.on_grid:
-                style = {"stamp": style["stamp"], "level": 1}
                 single = maps.write_single_maps(place, stem, "cape", own_maps, site.space, **style)
                 at = place.relative_to(private).as_posix()
                 tables[SECOND_LEVEL] += [(stem, name, f"{at}/{file}") for name, file in single]
@@ -314,13 +307,6 @@ def _add_courses(tables: Mapping[str, TextRows], stem: str, courses: Data, tr: f
     tables["fnc.tsv"].append((stem, *_texts(z, ".6g")))
     tables[LOADINGS].append((stem, *_texts(courses.std(axis=1, dtype=np.float64), ".6g")))
     spectrum = subjects.spectrum(courses, tr)
-    measures = {
-        "dynamic_range_db": subjects.dynamic_range(spectrum),
-        "low_to_high": subjects.low_to_high(spectrum, tr),
-    }
-    for name, values in measures.items():
-        if values is not None:
-            tables[SPECTRA_SUMMARY].append((stem, name, *_texts(values)))
     unit = "Hz" if tr > 0 else "per time point"
     for point in np.vstack([spectrum.frequency, spectrum.power]).T:
         tables["spectra.tsv"].append((stem, unit, *_texts(point, ".6g")))
@@ -369,7 +355,7 @@ class PrivateFolder:
     sent: list[dict[str, Any]]
 
     @classmethod
-    def read(cls, path: Path) -> PrivateFolder:
+    def read(cls, path: Path) -> Self:
         """Read the files; FileNotFoundError names a missing one."""
         sent = (path / "sent.jsonl").read_text(encoding="utf-8").splitlines()
         return cls(
@@ -395,8 +381,7 @@ class PrivateFolder:
         """
         path = self.path / name
         rows = files.read_table(path) if path.is_file() else []
-        skip = {"subject", "unit", "frequency", "measure"}
-        numbers = [[float(x) for key, x in row.items() if key not in skip] for row in rows]
+        numbers = [[float(x) for key, x in row.items() if key != "subject"] for row in rows]
         return rows, np.array(numbers)
 
     def courses(self, row: Mapping[str, str]) -> Array:

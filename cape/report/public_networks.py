@@ -3,8 +3,6 @@
 No map is part of this package (licences: `PUBLIC_SETS`), and none is downloaded.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,7 +1,5 @@
 """The files of the consortium as typed records, fields in the order of the files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +18,6 @@ from cape.report.comparison_words import sentences_of
 from cape.report.maps import Component
 from cape.report.privacy_json import RELATION, PrivacyStatement
 
-# Figures of the same run on smooth noise, beside the results of a simulation
-SURROGATE_FILE: Final = "surrogate.json"
 # The spatial set of a temporal run, columns as in components.tsv
 SPATIAL_TABLE: Final = "spatial_components.tsv"
 
@@ -297,29 +293,6 @@ class Round:
     epsilon_so_far: float | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SurrogateFigures:
-    """Figures by which a run is compared with its surrogate on smooth noise."""
-
-    stability: float | None = None
-    gap: float | None = None
-    kurtosis: float | None = None
-    r_template: float | None = None
-    strength: float | None = None
-
-    @classmethod
-    def of(cls, results: MapResults) -> SurrogateFigures:
-        model = results.separation
-        rows = model.template or ()
-        return cls(
-            stability=results.stability or None,
-            gap=results.gap_ratio or None,
-            kurtosis=None if model.spatial is None else model.spatial.kurtosis,
-            r_template=float(np.mean([row.r_template for row in rows])) if rows else None,
-            strength=float(np.mean([row.strength for row in rows])) if rows else None,
-        )
-
-
 # -- in a sentence ---------------------------------------------------------------------------------
 
 
@@ -449,7 +422,6 @@ class MapFolder(_Folder):
     spatial: tuple[Component, ...]  # the spatial set of a temporal run
     rounds: tuple[Round, ...]
     eigenvalues: Array
-    surrogate: SurrogateFigures | None  # of `cape simulate --surrogate`
 
 
 def read_folder(path: Path) -> MapFolder | TableFolder | ComparisonFolder:
@@ -467,7 +439,7 @@ def read_folder(path: Path) -> MapFolder | TableFolder | ComparisonFolder:
     # Without pickle: a result folder may come from another person.
     with np.load(path / "unmixing.npz", allow_pickle=False) as arrays:
         eigenvalues = np.asarray(arrays["eigenvalues"], dtype=np.float64)
-    beside, spatial = path / SURROGATE_FILE, path / SPATIAL_TABLE
+    spatial = path / SPATIAL_TABLE
     return MapFolder(
         **common,
         results=results,
@@ -475,5 +447,4 @@ def read_folder(path: Path) -> MapFolder | TableFolder | ComparisonFolder:
         spatial=files.read_rows(spatial, Component) if spatial.is_file() else (),
         rounds=files.read_rows(path / "rounds.tsv", Round),
         eigenvalues=eigenvalues,
-        surrogate=files.read_record(beside, SurrogateFigures) if beside.is_file() else None,
     )

@@ -1,7 +1,5 @@
 """The private page of one site, made from the files of its folder alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from cape.report.files import EMPTY_CELL
 from cape.report.network_maps import Drawer, networks_of_site
 from cape.report.page import Values
 from cape.report.plots import Picture
-from cape.report.private_folder import PEOPLE_TABLE, SPECTRA_SUMMARY, PrivateFolder
+from cape.report.private_folder import PEOPLE_TABLE, PrivateFolder
 from cape.settings.question import Question
 from cape.space.feature_space import is_mni
 
@@ -106,39 +104,6 @@ def _time_courses(folder: PrivateFolder, drawn: bool) -> Values | None:
         for row in folder.accepted[:DRAWN]
     )
     return {"pictures": list(plots.draw_time_courses(folder.names, courses))}
-
-
-def _spectra(folder: PrivateFolder, drawn: bool) -> Values | None:
-    rows, power = folder.table("spectra.tsv")
-    if not (rows and drawn):
-        return None
-    places: dict[str, list[int]] = {}
-    for k, row in enumerate(rows):
-        places.setdefault(row["subject"], []).append(k)
-    axes = [[rows[k]["frequency"] for k in at] for at in places.values()]
-    # Subjects may differ in TR: average those with the frequencies of the first.
-    same = [at for at, axis in zip(places.values(), axes, strict=True) if axis == axes[0]]
-    mean = np.mean([power[at].T for at in same], axis=0)
-    frequency = np.array([float(x) for x in axes[0]])
-    return {
-        "averaged": len(same),
-        "recorded": len(axes),
-        "spectra": plots.draw_spectra(folder.names, frequency, mean, rows[0]["unit"]),
-        "bands": list(_bands(folder)),
-    }
-
-
-def _bands(folder: PrivateFolder) -> Iterator[tuple[str, ...]]:
-    """Yield for each component the medians over subjects: dynamic range, low to high."""
-    rows, values = folder.table(SPECTRA_SUMMARY)
-    kinds = [row["measure"] for row in rows]
-    medians = {
-        kind: np.median(values[[k == kind for k in kinds]], axis=0) for kind in dict.fromkeys(kinds)
-    }
-    for k, name in enumerate(folder.names if medians else ()):
-        ratio = medians.get("low_to_high")
-        low = "-" if ratio is None else f"{ratio[k]:.1f}"
-        yield name, f"{medians['dynamic_range_db'][k]:.1f}", low
 
 
 def _connectivity(folder: PrivateFolder, drawn: bool) -> Values | None:
@@ -277,7 +242,6 @@ def _handling(folder: PrivateFolder, drawn: bool) -> Values:
 SITE_CHAPTERS: page.Outline[PrivateFolder] = (
     ("site/maps", "Maps of single subjects", _maps),
     ("site/courses", "Time courses", _time_courses),
-    ("site/spectra", "Spectra", _spectra),
     ("site/connectivity", "Network connectivity", _connectivity),
     ("site/people", "Who entered the comparison", _people),
     ("site/subjects", "Subjects", _subjects),

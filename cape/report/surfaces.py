@@ -1,7 +1,5 @@
 """Maps of grayordinates and parcels: as CIFTI files, and drawn on spheres."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final

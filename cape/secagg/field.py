@@ -6,8 +6,6 @@ An integer u means u / gamma with gamma = 2^log2_gamma.  Scaling a float64 by a 
 exact; only rounding to integers changes a value.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Final, Literal

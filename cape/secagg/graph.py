@@ -8,8 +8,6 @@ second eigenvalue (`plan_graph`); theorem and proof: docs/privacy.md, "Many site
 docs/checks/secagg_graph.py.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import math

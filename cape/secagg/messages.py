@@ -4,8 +4,6 @@ Keys, signatures and shares are bytes.  The envelope names sender and exchange
 (`cape.protocol.phases`); it is checked before any step sees the message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated

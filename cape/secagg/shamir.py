@@ -4,8 +4,6 @@ Fewer than `threshold` shares say nothing.  Shares carry no check of their own: 
 a public commitment.  Layout in docs/threat-model.md, "SecureAgg".
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final

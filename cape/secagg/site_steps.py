@@ -6,8 +6,6 @@ is refused.  States hold secrets, which repr does not show; a used key set is re
 state.  Source: see `cape.secagg.steps`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 

@@ -7,8 +7,6 @@ release.  Each is used once: with a reused set, a drop-out in the second release
 first.  Source: docs/threat-model.md, "SecureAgg".
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Final

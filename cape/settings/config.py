@@ -291,21 +291,9 @@ class Config:
 
     @classmethod
     def from_input(cls, given: Mapping[str, object]) -> Self:
-        """Return checked settings from a form or a file.
+        """Return checked settings from those of a form or a file; a value may be text.
 
-        Parameters
-        ----------
-        given : mapping
-            Names of docs/config.md and their values; a value may be text.
-
-        Returns
-        -------
-        Config
-
-        Raises
-        ------
-        ConfigError
-            CAPE-E010: no such setting, CAPE-E011: a wrong value, CAPE-E013: no epsilon.
+        ConfigError CAPE-E010: no such setting, E011: a wrong value, E013: no epsilon.
         """
         options = {f.name: f for f in dataclasses.fields(cls)}
         for name in given:

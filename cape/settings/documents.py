@@ -1,7 +1,5 @@
 """JSON other than messages: settings, policies, files of tools; repeated keys are refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -3,8 +3,6 @@
 How they are computed is in `cape.algorithms.person_outcomes`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations, combinations_with_replacement
 from typing import Final, Literal

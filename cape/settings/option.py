@@ -1,7 +1,5 @@
 """Declare settings, convert their values, and refuse wrong ones."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import typing

@@ -3,8 +3,6 @@
 They never leave the site, but for `lacks`.
 """
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ model.  Nothing is evaluated: a formula names columns, and levels and ranges are
 from data.  Names are compared without case; one with signs or blanks may stand in quotes.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

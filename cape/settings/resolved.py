@@ -3,8 +3,6 @@
 Only `resolve` interprets these words; all other code reads its result.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Literal

@@ -3,8 +3,6 @@
 `cape init` proposes them, and what a site is told of a column names other names of the same thing.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final, NamedTuple
 

@@ -3,8 +3,6 @@
 The container image leaves out the papers and the laboratory.
 """
 
-from __future__ import annotations
-
 import importlib.util
 
 from cape.errors import ConfigError

@@ -1,7 +1,5 @@
 """Parsers of settings: BIDS entities, sets and strategies of confounds, shapes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final

@@ -6,8 +6,6 @@ engine asks a site again.  The secrets of all parties lie in the state, mode 060
 ends, so whoever could read it before has the data of all sites as well.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A simulated run in one process: typed messages are handed over by reference."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -34,8 +32,8 @@ from cape.protocol.phases import (
 )
 from cape.protocol.ports import Source
 from cape.settings.config import Config
-from cape.simulation.dropout import FIRST_PHASE, ActiveSites, Drop
 from cape.simulation.run_loop import BEFORE_JOIN
+from cape.simulation.transports import FIRST_PHASE, ActiveSites, Drop
 from cape.site.context import RUN_SECRET, AggregatorContext, SiteContext
 from cape.site.identity import IdentityFiles
 from cape.site.ledger_file import LifetimeLedger, ledger_file_of

@@ -5,8 +5,6 @@
 ``process``  a new process per party and round, like ``python local.py`` and ``remote.py``
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -22,7 +20,6 @@ from cape.errors import CapeWarning, ConfigError, SubjectsWarning
 from cape.frozen import dataclass
 from cape.protocol.phases import Computation
 from cape.settings.config import Config
-from cape.simulation.dropout import ActiveSites, Drop, read_drop
 from cape.simulation.going_on import write_state
 from cape.simulation.memory import MemoryTransport, contents_of
 from cape.simulation.run_loop import (
@@ -35,12 +32,15 @@ from cape.simulation.run_loop import (
     run_to_end,
 )
 from cape.simulation.transports import (
+    ActiveSites,
     DocumentTransport,
+    Drop,
     InProcess,
     NewProcess,
     PartyRunner,
     Transport,
     make_places,
+    read_drop,
 )
 from cape.site.site_data import FileSource
 
@@ -116,21 +116,15 @@ def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> No
         _run_to_end(documents, play)
 
 
-def in_one_process(play: Play) -> None:
-    parties = InProcess(play.sites, play.work, play.options.store, play.maps)
+def _on_this_computer(kind: type[InProcess | NewProcess], play: Play) -> None:
+    parties = kind(play.sites, play.work, play.options.store, play.maps)
     in_documents(play, nullcontext(parties))
-
-
-def in_processes(play: Play) -> None:
-    in_documents(
-        play, nullcontext(NewProcess(play.sites, play.work, play.options.store, play.maps))
-    )
 
 
 WAYS: Mapping[str, Way] = {
     "memory": Way(play=in_memory),
-    "wire": Way(play=in_one_process),
-    "process": Way(play=in_processes),
+    "wire": Way(play=partial(_on_this_computer, InProcess)),
+    "process": Way(play=partial(_on_this_computer, NewProcess)),
 }
 
 

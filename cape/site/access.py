@@ -7,8 +7,6 @@ process locks that file while it works for the run; its modification time is tha
 request.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import hashlib

@@ -3,8 +3,6 @@
 All files have mode 0600, and links of other users are not followed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

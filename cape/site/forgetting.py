@@ -11,8 +11,6 @@ Every step can be repeated, and what says whose files are is the last of its fol
 after an interruption the same command does the rest.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

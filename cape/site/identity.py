@@ -8,8 +8,6 @@ sends land with the data, so the files as in `join` hold for the whole run.
 sites that it has met; both in the folder that outlives its runs, which receives no files.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import hashlib

@@ -14,8 +14,6 @@ of its head, never behind, so removed lines are noticed; so is a lost head, as i
 key.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os

@@ -1,7 +1,5 @@
 """Lines of the ledger of all runs: JSON records chained by SHA-256; and its head."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import hashlib

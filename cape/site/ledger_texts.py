@@ -1,7 +1,5 @@
 """Texts about the ledger of all runs for people at the site, with the commands that they need."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from pathlib import Path

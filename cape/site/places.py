@@ -4,8 +4,6 @@ A program reads them once from its environment and passes them on, so that two s
 have different paths.  No message of a consortium can name one of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self

@@ -58,17 +58,18 @@ class FeatureSpace:
     Attributes
     ----------
     kind : str
-        mask, atlas, matrix, grayordinates or parcels.
+        What the features are: voxels of a mask, parcels of an atlas, columns of array files
+        (matrix), or those of CIFTI files (grayordinates, parcels).
     n_features : int
         D.
     shape : tuple of int
-        The grid, the axes of a 2-D image, or () for columns.
+        The grid (of CIFTI that of its voxels), the axes of a 2-D image, or () for columns.
     affine : tuple of float
-        The 4 x 4 affine in mm, row by row; () without a grid.
+        The 4 x 4 affine in mm, row by row, rounded to 1e-4; () without a grid.
     template_space : str
         Such as MNI152NLin2009cAsym; empty if unknown.
     n_templates : int
-        Number of public template maps.
+        K, the number of public template maps.
     digest : str
         SHA-256 on which all sites must agree.
 
@@ -84,23 +85,18 @@ class FeatureSpace:
     """
 
     # Texts declare their content, as part of a reply (`cape.markers`).
-    # Voxels of a mask, parcels of a label image, columns of array files, or of CIFTI files
     kind: Literal["mask", "atlas", "matrix", "grayordinates", "parcels"]
-    # Grid (3 axes), axes of a 2-D image, or () for plain columns; of CIFTI the grid of its voxels
     shape: tuple[int, ...]
-    # 16 numbers of the 4 x 4 affine, mm, row-major, rounded to 1e-4; () without a grid
     affine: tuple[float, ...]
     # base64 of zlib of int32 little-endian labels in C order (a mask has labels 0 and 1); for CIFTI
     # of the bytes of a `cape.space.grayordinates.Structure`.  With templates, a dot and base64 of
     # zlib of float32 (D, K) follow.  Empty in `join`, where digests are compared before labels.
     packed: Annotated[str, NOTHING]
-    n_features: int  # D
-    digest: Annotated[str, HEX_32]  # SHA-256 on which all sites must agree
-    # K, number of public template maps
+    n_features: int
+    digest: Annotated[str, HEX_32]
     n_templates: int = field(default=0, metadata={"omittable": True})
     # Digest of the same space without its templates; empty if it has none
     without_templates: Annotated[str, HEX_32] = field(default="", metadata={"omittable": True})
-    # Template space of the coordinates, such as MNI152NLin2009cAsym; empty if unknown
     template_space: Annotated[str, SPACE_FORM] = field(default="", metadata={"omittable": True})
 
     @property

@@ -3,8 +3,6 @@
 Like a mask, it is public: parties compare digests first and send it only if all agree.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from cape.papers.formulas import classic_epsilon
+from cape.papers.accountants import classic_epsilon
 from cape.privacy.accounting import gdp_delta, gdp_mu
 
 DELTA = 1e-5

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from cape.papers.formulas import moments_epsilon, moments_epsilon_printed, rdp_epsilon
+from cape.papers.accountants import moments_epsilon, moments_epsilon_printed, rdp_epsilon
 
 MU, DELTA = math.sqrt(2000.0) / 6.2150229201845, 1e-5  # 1000 rounds of two releases
 

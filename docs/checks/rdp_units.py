@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from cape.papers.formulas import rdp_epsilon
+from cape.papers.accountants import rdp_epsilon
 
 SIGMA, DELTA, ROUNDS = 6.2150229201845, 1e-5, 1000  # noise of (0.5, 0.01) over the sensitivity
 

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
+from cape.papers.accountants import tail_epsilon
 from cape.papers.correlated import paper_colluders, printed_factor, view_factor
-from cape.papers.formulas import tail_epsilon
 from cape.privacy.accounting import gdp_epsilon
 
 DELTA, RUNS = 1e-5, 200_000

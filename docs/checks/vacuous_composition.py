@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import math
 
-from cape.papers.accountants import ACCOUNTANTS
-from cape.papers.formulas import Releases
+from cape.papers.accountants import ACCOUNTANTS, Releases
 
 SIGMA = 6.2150229201845  # noise of (0.5, 0.01) over the sensitivity
 

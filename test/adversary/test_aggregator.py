@@ -6,8 +6,6 @@ it, else a certified lower bound of mu (`support.wiretap.certified_mu`, false al
 beside the bound that holds.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import math

@@ -5,8 +5,6 @@ that are those of the site itself, broadcasts of other rounds, other cursors.  W
 is held to the list of what it may send (`cape.markers`), which docs/what-leaves.md prints.
 """
 
-from __future__ import annotations
-
 import base64
 import copy
 import json

@@ -4,8 +4,6 @@ A range of 5e-324 has a unit of 0: the site ended exactly if somebody had a numb
 one bit of that person for nothing.  What is tried is every computation, not that range.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ What it may do: list and read what permissions let it, put files and links where
 whatever listens.  It is not root and not the user who runs the site.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

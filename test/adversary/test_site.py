@@ -6,8 +6,6 @@ beyond the sum: bits, or mu as a multiple of the planned one.  S = 4 and S_C = 1
 is said, so that the plan's mu holds against this very pair.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Mapping

@@ -6,8 +6,6 @@ attack says what is learned beyond the one answer that everybody gets: in bits, 
 Not here: a thief who takes the data, which lie beside the folder.
 """
 
-from __future__ import annotations
-
 import base64
 import copy
 import datetime

@@ -1,7 +1,5 @@
 """The scanner finds what is planted: every encoding, every wrapping; and nothing where none is."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import io

@@ -4,8 +4,6 @@ For every computation and every driver.  Entropy is fresh where a test says so; 
 states its probability of a false alarm.  The mistakes at the end must each turn a check red.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import io

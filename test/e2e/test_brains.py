@@ -4,8 +4,6 @@ Short forms of bench/brains.py (docs/choosing.md has its figures).  Every run is
 sums, 3 sites, 40 subjects, 15 maps and G 100.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import replace
@@ -126,9 +124,7 @@ def test_smooth_noise_is_called_nothing_and_its_maps_have_another_name(smooth, t
     assert "nearest <b>" not in page
 
 
-def test_a_temporal_run_shows_its_own_maps_first_and_gives_the_set_of_the_recipe_away(
-    tmp_path,
-) -> None:
+def test_a_temporal_run_shows_its_own_maps_first_and_gives_the_set_of_the_recipe_away(tmp_path):
     outcome, truth = play("two-sided", g=600.0, name="capedjica", n_rounds=2)
     found = outcome.spatial
     assert found.recipe

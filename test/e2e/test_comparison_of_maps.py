@@ -1,7 +1,5 @@
 """From images to an answer, as docs/do-patients-differ.md has it: public maps, maps of a run."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -25,9 +23,7 @@ def effects_of(out: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.long
-def test_the_worked_example_finds_what_is_large_and_says_what_it_cannot_see(
-    tmp_path: Path, monkeypatch
-) -> None:
+def test_the_worked_example_finds_what_is_large_and_says_what_it_cannot_see(tmp_path, monkeypatch):
     """In 24 such studies with noise of their own two or three of the three large ones were found.
 
     A seed makes the noise of this run, so that no chance is left.

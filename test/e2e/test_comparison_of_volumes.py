@@ -1,7 +1,5 @@
 """The worked example of tables (docs/computations/capecontrast.md): what is planted is found."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

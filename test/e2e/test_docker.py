@@ -4,8 +4,6 @@ Needs a Docker service and the image of this project (`make test-engine` gives b
 `docker` keeps these tests out of the default run.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -17,7 +15,7 @@ import pytest
 from cape.errors import CapeError
 from cape.lab.engines import containers as container
 from cape.lab.synthetic.consortium import Request, write_consortium
-from cape.python.api import simulate_folder as simulate
+from cape.python.api import simulate
 from support.comparison_study import write_study
 from support.engines import IMAGE, content
 

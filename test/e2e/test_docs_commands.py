@@ -9,8 +9,6 @@ leaves is looked at, too (`LEFT`).
 What was typed, what nobody could type and what failed is counted at the end of pytest's report.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ Everything that can go wrong between two rounds, and every refusal that must com
 budget is spent.  The parties run in this process where a new one would show nothing more.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -6,8 +6,6 @@ The marker `engine` keeps these tests out of the default run; `packaging/with-en
 node packages, a container service and the image.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -5,8 +5,6 @@ Nothing is emulated.  The marker `flare` keeps these tests out of the default ru
 nvflare; what needs none is in test/unit/engines/flare/test_rounds.py.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -15,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cape.cli import main
-from cape.python.api import simulate_folder as simulate
+from cape.python.api import simulate
 from cape.report import add_score
 from cape.simulation.simulate import compare_with_truth
 from cape.site.policy import SitePolicy

@@ -1,7 +1,5 @@
 """Groups compared in 53 public maps, by domains, from images to the answer, as typed."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 from pathlib import Path
@@ -70,9 +68,7 @@ def write_study(folder: Path) -> None:
     (folder / "settings.toml").write_text(QUESTION)
 
 
-def test_domains_of_53_maps_are_compared_and_their_table_names_them(
-    tmp_path: Path, monkeypatch, capsys
-) -> None:
+def test_domains_of_53_maps_are_compared_and_their_table_names_them(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("study").mkdir()
     write_study(Path("study"))

@@ -7,8 +7,6 @@ The Python has the boilerplate's `requirements.txt`, and this package, installed
 no licence, so nothing of it is here; it is copied, and stays as it is.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The notebook of the examples in a fresh kernel.  Belongs to `cape/python/notebook.py`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 The round is that of `local.py`: the border is called with the engine's document, in this process.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Parcels of an atlas, from `cape init` to the page, without editing a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nibabel as nib

@@ -3,8 +3,6 @@
 Seeds are fixed and were not used for tuning, so these runs either pass always or never.
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A real scan, as it is and as several people: nibabel brings one for its own tests."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -4,8 +4,6 @@ Needs chromium (Debian: apt-get install chromium); without it the tests are skip
 for `.ci/run`, which sets CAPE_NEEDS_BROWSER and installs it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import html
 import importlib.util

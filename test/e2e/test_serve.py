@@ -1,7 +1,5 @@
 """The service of the image, spoken to as COINSTAC's engine speaks to it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

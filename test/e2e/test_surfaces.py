@@ -1,7 +1,5 @@
 """Studies in CIFTI from files to maps and pages: validate, budget, simulate, report."""
 
-from __future__ import annotations
-
 import json
 from itertools import permutations
 
@@ -11,7 +9,7 @@ import pytest
 from nibabel.cifti2.cifti2_axes import BrainModelAxis, LabelAxis
 
 from cape.planning.validate import validate
-from cape.python.api import simulate_folder
+from cape.python.api import simulate
 from cape.report import relabel
 from cape.report.files import read_rows
 from cape.report.maps import Component
@@ -42,7 +40,7 @@ def test_grayordinates_from_files_to_maps_and_page(tmp_path, name) -> None:
     few = {"n_rounds": 10} if name == "capedjica" else {}
     settings(study, feature_space="grayordinates", computation=name, private=False, **few)
     # A run that protects nobody: what is asked is whether the maps are right.
-    simulate_folder(study, out=out, seed=1)
+    simulate(study, out=out, seed=1)
     folder = out / "consortium"
     image = nib.load(folder / "group_maps.dscalar.nii")
     assert image.header.get_axis(1) == columns

@@ -5,8 +5,6 @@ differ in a last bit, and noise follows from what it covers (docs/faq.md), so ma
 quality and not equal.  `make test-lower` gives another Python with the lowest numpy.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ Root may write anywhere, so what is tested as root says nothing of permissions. 
 root to become somebody else, and an interpreter that others may start; else they are skipped.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Who has a warm store answers the same bytes: `cape.data.kept_subjects` over whole seeded runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nibabel as nib

@@ -4,8 +4,6 @@ The folder `cape/` is copied to an empty place and wings are deleted there; ever
 processes that find this copy alone.  Belongs to `cape/settings/wings.py`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -71,7 +69,6 @@ NEEDS = {
         ["synth", "other"],
         [*RUN, "--through", "docker"],
         [*RUN, "--through", "coinstac"],
-        [*RUN, "--surrogate"],
         ["rerun", "finished", "--out", "again"],
     ],
     NEUROFLAME: [["neuroflame", "."]],

@@ -5,8 +5,6 @@ breaks something at a site or at the aggregator, and returns what came of it: ``
 bytes of a run that was left alone) or the code of the error.
 """
 
-from __future__ import annotations
-
 import copy
 import errno
 import json

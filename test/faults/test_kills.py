@@ -4,8 +4,6 @@ Every party is a process per round; kills come at random moments, on both sides.
 200 rounds (``make test-trust``).
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -8,8 +8,6 @@ A finding ends the target and is printed with the bytes that lead to it (base64)
 that takes over `LONGEST` seconds, or more memory than `MOST_MEMORY`.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import json

@@ -5,8 +5,6 @@ the data layer); any other exception is a finding.  So is an accepted document t
 back as itself, and more memory or time than `run.py` and `test_fuzz.py` allow.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import gzip
@@ -56,8 +54,8 @@ from cape.secagg.messages import MaskShares, SealedShareBook, SurvivorSignatures
 from cape.secagg.site_steps import AdvertisedSite, ReadySite, SharedSite
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
-from cape.simulation.dropout import read_drop
 from cape.simulation.run_loop import read_setup
+from cape.simulation.transports import read_drop
 from cape.site.identity import IdentityFiles, KnownSites
 from cape.site.ledger_lines import FIRST_LINK, read_lines
 from cape.site.places import SETUP_FILE, SitePlaces

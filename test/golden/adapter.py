@@ -4,8 +4,6 @@ A redesign changes this file and nothing else of test/golden: how a command is c
 of a run in memory and of a run in processes is heard, and how a consortium of arrays is run.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -4,8 +4,6 @@ A digest is of exact bytes wherever two runs of one seed give equal bytes.  `VOL
 kinds below (pages, pictures) are all that is looked at in another way.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

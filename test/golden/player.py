@@ -5,8 +5,6 @@
 leaves ``record.json`` in the folder, and in ``kept`` what commands printed and every message.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -4,8 +4,6 @@
 and after a change, and ``diff -r`` the two folders.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -4,8 +4,6 @@
 the folder that follows it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 BOTH = ("memory", "process")
@@ -80,7 +78,6 @@ PRODUCT = {
     "one-site": Play(
         _run(" --set noise=local --set min_sites=1", data=IMAGES.replace("3,2,2", "7"))
     ),
-    "surrogate": Play(_run(" --surrogate"), slow=("memory",)),
 }
 MEAN = " --set computation=capemean --set low=-3 --set high=3"
 PAPER = " --set computation=paperdjica"
@@ -203,19 +200,8 @@ COMMANDS = {
             "account --noise-multiplier 43.08 --sites 4 --rounds 100",
             "account --mu 0.1 --sites 5 --colluders 2 --ratio 1000 --rounds 50 --per-round 2",
             "account --mu 0.1 --sites 5 --ratio 5 --rounds 20 --release-delta 0.001 --json",
-            "account --paper-figure 5",
-            "account --paper-figure 6 --json",
             "budget --check out/consortium/privacy.json",
         )
-    ),
-    "account-plot": Play(
-        (
-            "account --paper-figure 5 --plot out/five.png",
-            "account --paper-figure 6 --plot out/six.png",
-            "account --noise-multiplier 43.08 --sites 4 --rounds 60 --plot out/rounds.png",
-        ),
-        pictures=True,
-        slow=("memory",),
     ),
     "budget": Play(
         (

@@ -4,8 +4,6 @@
 ``python test/golden/test_messages.py`` makes it anew.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

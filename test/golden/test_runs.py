@@ -6,8 +6,6 @@ kernels too: on other ones the digests are not compared and the test is skipped 
 after it has seen the same files and the same messages.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

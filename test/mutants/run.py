@@ -9,8 +9,6 @@ A mutant counts as caught only if its test ran and failed.  The run fails as wel
 does not apply exactly once, or if a named test does not pass on the unchanged copy.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

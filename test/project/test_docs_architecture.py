@@ -1,7 +1,5 @@
 """docs/architecture.md names what is there: folders, files, functions."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

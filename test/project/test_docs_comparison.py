@@ -1,7 +1,5 @@
 """docs/comparison.md counts its own verdicts, and names what was only read."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

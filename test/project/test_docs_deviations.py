@@ -1,7 +1,5 @@
 """docs/deviations.md and docs/results.md: what they name exists, and a switch can be set."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import typing

@@ -1,7 +1,5 @@
 """docs/README.md, the index: it leads to every page, and says of them what they hold."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

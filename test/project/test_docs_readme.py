@@ -1,7 +1,5 @@
 """README.md: as short as promised, and its figures are those of the program."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pages for administrators and ethics boards say what a run does and what the figures are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The papers' figures of merit against closed cases and scikit-learn."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The harness of the papers' figures: found by listing, resumed, written with its settings."""
 
-from __future__ import annotations
-
 import csv
 import json
 
@@ -25,6 +23,22 @@ def test_no_curve_of_a_whole_grid_lies_below_its_axis(harness) -> None:
     found = {"q": 0.0034, "epsilon": 20.0, "epsilon_colluders": 24.0}
     canvas = figure.draw([{**point, **found} for point in figure.points("full")])
     assert canvas.axes[0].get_ylim()[0] < 0.0034 / 1.2
+
+
+def test_figure_5_compares_a_tail_bound_with_the_classic_formula(harness) -> None:
+    from figures_lib.calculators import paper_deltas
+
+    found = paper_deltas(epsilon=0.5, n_sites=10, colluders=3, noise=4.0)
+    assert found["cape_printed"] == pytest.approx(0.134, abs=5.1e-4)
+    assert found["pooled_classic"] == pytest.approx(0.169, abs=5.1e-4)
+    assert found["cape_printed"] < found["pooled_classic"]  # the claim of the paper
+    assert found["pooled"] == pytest.approx(2.7e-3, abs=5.1e-5)
+    assert found["cape"] == pytest.approx(1.9e-2, abs=5.1e-4)
+    assert found["conventional"] == pytest.approx(0.156, abs=5.1e-4)
+    for n_sites, colluders in ((10, 8), (3, 2)):
+        senseless = paper_deltas(epsilon=0.5, n_sites=n_sites, colluders=colluders, noise=4.0)
+        assert "cape_printed" not in senseless
+    assert paper_deltas(epsilon=0.1, n_sites=4, colluders=1, noise=0.5)["pooled_classic"] == 1.0
 
 
 @pytest.fixture

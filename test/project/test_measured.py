@@ -1,7 +1,5 @@
 """What pages and the forecast say was measured is what bench/measured holds."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -10,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import comparison
@@ -17,7 +16,8 @@ import reliability
 import utility
 import variants
 from cape.forecast.temporal import SYNTHETIC, sure_g
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS
+from presets import VARIANTS, study_of
 
 TOP = Path(__file__).resolve().parents[2]
 PAGE = (TOP / "docs" / "results.md").read_text(encoding="utf-8")
@@ -58,9 +58,24 @@ def test_the_table_of_sizes_and_budgets_is_that_of_the_rows() -> None:
 
 
 def test_every_preset_was_measured_and_is_described() -> None:
-    assert {row["preset"] for row in THIS} == {*PRESETS, *variants.NULL}
-    for name in (*PRESETS, *variants.NULL):
+    every = {*PRESETS, *VARIANTS, *variants.NULL}
+    assert {row["preset"] for row in THIS} == every
+    for name in every:
         assert f"`{name}`" in PAGE, name
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_differs_from_realistic_and_comes_in_blocks_of_any_size(name: str) -> None:
+    sizes = {"n_subjects": 7, "seed": 77, "n_components": 6, "n_timepoints": 60, "n_basis": 25}
+    made, plain = study_of(name, **sizes), study_of("realistic", **sizes)
+    whole = made.subjects()
+    assert whole.dtype == np.float32
+    np.testing.assert_array_equal(np.concatenate(list(made.blocks(3))), whole)
+    assert [X.shape for X in made.each()] == [(25, n) for n in made.lengths]
+    assert whole.shape != (7, 25, 60) or not np.allclose(whole, plain.subjects())
+    if VARIANTS[name].of_subjects:  # the sources and the common maps are the same
+        np.testing.assert_array_equal(made.S, plain.S)
+        np.testing.assert_array_equal(made.A, plain.A)
 
 
 def good(row) -> bool:
@@ -113,8 +128,8 @@ def test_the_left_right_test_tells_brains_from_noise_of_any_smoothness() -> None
 
 CALLED = {  # modules of others, and what the table of speed calls
     "brain_claims": "brains", "brain_names": "brains", "flare_echo": "flare",
-    "peer_studies": "peers", "kernels": "all", "ledger": "all", "reading": "all",
-    "round_start": "all", "utility": "all",
+    "peer_studies": "peers", "presets": "variants", "kernels": "all", "ledger": "all",
+    "reading": "all", "round_start": "all", "utility": "all",
 }  # fmt: skip
 
 

@@ -1,7 +1,5 @@
 """test/unit mirrors cape/: tests of a module lie where the module lies, or say whose they are."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

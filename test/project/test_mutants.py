@@ -1,7 +1,5 @@
 """The table of seeded mistakes is true of the code as it stands (`make mutate` runs it)."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A public name is defined in one module, so that a reader who searches for it finds one thing."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ EXPLAINED = {
     "public_order": "of the people of a site, and of the columns of an epoch",
     "main": "the entry point of a program",
     "rerun": "`cape.rerun`, and the simulation behind it",
+    "simulate": "`cape.simulate`, and the simulation behind it",
 }
 
 

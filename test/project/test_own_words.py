@@ -1,7 +1,5 @@
 """Words of numpy, nibabel, scipy and Python reach nobody: errors of files are told in our own."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 
@@ -16,10 +14,8 @@ ROOMS = ("cli", "data", "engines", "planning", "python", "report", "simulation",
 # Whose text says what to correct, or is ours
 MAY = {
     "cli/__init__.py": "an `OSError`, the system's",
-    "data/layout/patterns.py": "where a pattern of the site's own is wrong",
     "data/tables.py": "which rule of csv a line breaks",
-    "data/strategies.py": "nilearn, of which columns its tables lack",
-    "data/images.py": "an EOFError of `cape.data.unpacking`",
+    "data/reading.py": "nilearn, of which columns its tables lack",
     "data/matrices.py": "looked into, not told",
     "data/label_table.py": "an `UnusableFile`",
     "data/pipeline.py": "a mistake of ours, which people are asked to report",

@@ -1,7 +1,5 @@
 """What is installed, and what is shipped: exact versions with digests, nothing else."""
 
-from __future__ import annotations
-
 import fnmatch
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Whatever a subject holds, its answer is finite, bounded, and its own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

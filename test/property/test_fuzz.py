@@ -4,8 +4,6 @@ The targets are those of `make fuzz` (test/fuzz/targets.py), which goes on for l
 by coverage; each seed there was a crash or a blow-up once, or is an honest file.
 """
 
-from __future__ import annotations
-
 import time
 import tracemalloc
 

@@ -1,7 +1,5 @@
 """What several runs cost a person, against the definition, person by person."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The exact clip holds for any input at all (privacy of every subject rests on it)."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Masks cancel for any consortium, and only when everybody was told the same."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Properties of the codec, for messages of any declared shape and for damage of any kind."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import make_dataclass

@@ -1,7 +1,5 @@
 """Fixtures of the protocol tests."""
 
-from __future__ import annotations
-
 import pytest
 
 from support import consortium

@@ -5,8 +5,6 @@ charge (the sum was 537 times what all subjects together may give); one that sai
 features than the data have read a column's mean at a twentieth of its noise.  No error came.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import tracemalloc

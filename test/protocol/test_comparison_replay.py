@@ -5,8 +5,6 @@ byte, so that nothing in it hangs on one person's values; each later sum moves b
 Belongs to `cape/computations/capecontrast.py`.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

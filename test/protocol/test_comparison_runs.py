@@ -4,8 +4,6 @@ The bench and the judges of the estimator play `support.fast_comparison`; so its
 of runs.  With noise: `test/statistical/test_comparison_runs.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

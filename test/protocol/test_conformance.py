@@ -4,8 +4,6 @@ The letters are those of the design: a one answer whatever carries it, b codec, 
 e public fields, f ledgers, g sensitivity, h error texts, i a lost site, j settings, k imports.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """Start, gate, gains and dither of the temporal rounds: public, equal everywhere, and free."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

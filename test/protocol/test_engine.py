@@ -1,7 +1,5 @@
 """The guarantees of the engine, G1 to G15, each named by the sentence that it proves."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import hashlib

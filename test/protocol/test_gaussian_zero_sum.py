@@ -1,7 +1,5 @@
 """Gaussian zero-sum noise (Imtiaz et al., Alg. 1 and 2) in whole runs, and what it is charged."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 from typing import Any
@@ -18,7 +16,7 @@ from cape.privacy.mechanisms import check_overflow, plan_event, verify_event
 from cape.protocol.messages import Released
 from cape.protocol.phases import advance_aggregator, advance_site
 from cape.simulation import memory as driver
-from cape.simulation.dropout import Drop
+from cape.simulation.transports import Drop
 from support import tiny
 
 SEED = 3

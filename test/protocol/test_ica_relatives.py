@@ -1,7 +1,5 @@
 """The papers' joint ICA through the whole protocol: Alg. 3 and 4, djICA, DP-djICA of 2016."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -12,8 +10,7 @@ from cape.algorithms.basis import dct_image
 from cape.algorithms.scores import isi, match_maps
 from cape.computations import load
 from cape.computations.capedjica import ITERATE
-from cape.lab.synthetic.generators import generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, generate
 from cape.papers.algorithms.infomax import GRADIENT_BOUND
 from cape.papers.computations.paperdjica import PLANNER
 from cape.protocol.messages import FeatureSpace

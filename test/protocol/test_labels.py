@@ -1,7 +1,5 @@
 """A site's mask is seen by nobody before all sites are known to have the same one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``noise=local`` in whole runs: every site by itself, all of the noise, nothing hidden."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Runs of many sites: addressed shares, the graph of SecAgg+, what an aggregator may try there."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -19,7 +17,7 @@ from cape.protocol import droppable_sum, sizes, wire
 from cape.protocol.phases import advance_site
 from cape.secagg import graph, steps
 from cape.simulation import memory
-from cape.simulation.dropout import Drop
+from cape.simulation.transports import Drop
 from support import tiny
 
 SITES = 33

@@ -4,8 +4,6 @@ The settings are those of the figures, with fewer repetitions; margins are well 
 between seeds, which are fixed.
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

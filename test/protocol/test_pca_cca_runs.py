@@ -1,7 +1,5 @@
 """capepca, dpdispca and capecca in whole runs: each scheme against the others, and the truth."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pinned identity keys: an aggregator that swaps keys or splits the roster is found out."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Rounds of several releases: one exchange, and of each release its own clip, charge and noise."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

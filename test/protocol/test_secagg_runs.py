@@ -1,7 +1,5 @@
 """Whole runs whose sites drop out, through the real engine: the survivors' sum, or nothing."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 
@@ -20,7 +18,7 @@ from cape.protocol.messages import Cursor
 from cape.protocol.phases import advance_aggregator, advance_site
 from cape.secagg.site_steps import ReadySite
 from cape.simulation import memory as driver
-from cape.simulation.dropout import Drop, read_drop
+from cape.simulation.transports import Drop, read_drop
 from cape.site.policy import SitePolicy
 from support import tiny
 

@@ -1,7 +1,5 @@
 """capegica and capedualreg (`stages` of each) through the protocol: sensitivity, plan, texts."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

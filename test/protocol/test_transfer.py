@@ -1,7 +1,5 @@
 """Arrays that are too large for a message travel as files; nothing else about the run changes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

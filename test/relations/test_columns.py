@@ -4,8 +4,6 @@ That site is told, with the cause and the line to type, before anything is charg
 a code; typed, the line brings back the numbers of the site without the fault.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

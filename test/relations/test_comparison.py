@@ -5,8 +5,6 @@ the same noise; whole runs where a road is the matter.  Where noise differs, ans
 standard errors apart, which happens in fewer than one of a million runs.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

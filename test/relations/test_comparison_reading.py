@@ -4,8 +4,6 @@ Tables of 24 people, two of them: variables in participants.tsv, outcomes in one
 names.  Nothing is released here.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Iterator
 from itertools import count

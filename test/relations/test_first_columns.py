@@ -4,8 +4,6 @@
 levels, and the decimal commas of one site of three a column that nobody was told of.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib

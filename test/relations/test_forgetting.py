@@ -5,8 +5,6 @@ The folder of a run is looked at as a killed process leaves it: before each of i
 a row of theirs, and nobody else may read a file below `private`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -3,8 +3,6 @@
 This folder holds all of them.  Here: names, lists and marks, which decide who takes part.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import random

@@ -1,7 +1,5 @@
 """A list of the files of a folder is the folder: whichever door of Python, names say who is who."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@ The rules of every page are `support.page_rules`; the recorded runs (`test/golde
 every computation, those here for what no recorded run has.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

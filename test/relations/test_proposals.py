@@ -4,8 +4,6 @@
 below a folder, and every command is given either.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

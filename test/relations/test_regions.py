@@ -4,8 +4,6 @@ With an atlas and private=false 11 of 12 maps "found again" were one left-right 
 "default mode" or "visual": every brain has such pairs, whatever its networks are.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

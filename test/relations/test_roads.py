@@ -5,8 +5,6 @@ epsilon 4: both are good plans of which each bad one changes a line.  A road tha
 fault is named in the plan, with the reason.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -4,8 +4,6 @@ Of the same fault in fewer people the site is told how many, and the run goes on
 comparisons have relations of their own.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import gzip
@@ -230,7 +228,7 @@ BY_RULE: dict[str, tuple[dict[str, Any], Rules]] = {
 
 
 @pytest.mark.parametrize("kind", BY_RULE)
-def test_every_road_says_number_of_people_count_and_by_which_rules(
+def test_every_road_says_how_many_people_count_and_by_which_rules(
     tmp_path: Path, kind: str
 ) -> None:
     """In a study of 60 people 32 became zeros by one rule, and every figure spoke of 60."""

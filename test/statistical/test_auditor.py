@@ -9,8 +9,6 @@ at mu 3, leave 6 standard errors).  Entropy is fresh.  The mistakes at the end m
 a check red.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -23,8 +21,7 @@ from cape.privacy.noise import SecureNoise
 from cape.protocol import secure_sum
 from cape.secagg import keys
 from cape.secagg.field import quantized_sum
-from cape.simulation.dropout import ActiveSites
-from cape.simulation.transports import DocumentTransport, InProcess, make_places
+from cape.simulation.transports import ActiveSites, DocumentTransport, InProcess, make_places
 from cape.site.policy import SitePolicy
 from cape.site.store import FileStore
 from support import say, wiretap

@@ -9,8 +9,6 @@ too (five standard errors at 22,000 guesses of each sign).  The mistakes at the 
 check red.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +25,7 @@ from cape.protocol.secure_sum import Release
 from cape.secagg import aggregator_steps
 from cape.secagg.aggregator_steps import SurvivorSum
 from cape.simulation import memory as links
-from cape.simulation.dropout import ActiveSites, Drop
+from cape.simulation.transports import ActiveSites, Drop
 from support import wiretap
 from support.auditor import TOO_MUCH, check_sound, check_tight
 

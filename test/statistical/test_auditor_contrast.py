@@ -9,8 +9,6 @@ person.  A few outcomes of every kind of question: how far a hostile person move
 "certified <= claimed" fails by accident with probability below 1e-6 a test.  Entropy is fresh.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence

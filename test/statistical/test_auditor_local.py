@@ -11,8 +11,6 @@ their bounds of 5e-7 together); "certified >= 0.8 claimed", of all sites togethe
 turn a check red.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ guesses is reach times the claimed one.
 the claim" as well (15,000 guesses leave 5 standard errors or more).  Entropy is fresh.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence

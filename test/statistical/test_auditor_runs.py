@@ -9,8 +9,6 @@ Certified figures exceed the true ones with probability below 1e-6 a test.  Band
 5e-7 at each end.  Entropy is fresh.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

@@ -6,8 +6,6 @@ must have one distribution.  Two-sample tests of Kolmogorov and Smirnov at 1e-7 
 false alarms have a probability below 1e-6.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -4,8 +4,6 @@ The loops are those of `bench/figures_lib/_ica.py`.  Noise is for one time point
 compared with the paper's claims, because with noise for one subject nothing is learned.
 """
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 

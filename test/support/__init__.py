@@ -8,8 +8,6 @@
 ``report_example``   an invented result
 """
 
-from __future__ import annotations
-
 import sys
 
 

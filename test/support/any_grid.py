@@ -1,7 +1,5 @@
 """One stored volume to the mask's voxels by scipy alone: the form whose bits `cape.data` gives."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """What a site reads of its people for a comparison."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ It holds what the aggregator receives, the noise of one colluding site of four, 
 bit per subject, and guesses the bits.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import combinations

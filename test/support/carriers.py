@@ -5,8 +5,6 @@ service is the one of the image, spoken to over a websocket as COINSTAC's engine
 its versions; every frame of both directions is kept.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Closed forms that only tests compare with, most of the papers' correlated noise."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

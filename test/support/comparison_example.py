@@ -1,7 +1,5 @@
 """An invented comparison: its question, rows as an estimator gives them, and its folder."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path

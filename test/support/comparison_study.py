@@ -1,7 +1,5 @@
 """People to be compared: a small study of images with true maps beside it, or a table a site."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from pathlib import Path

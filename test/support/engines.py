@@ -5,8 +5,6 @@ between the engine and a party is kept, with the folders as they were; the engin
 every packet that parties send each other (`listening_broker.js`).  Nothing of the product differs.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

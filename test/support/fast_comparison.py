@@ -4,8 +4,6 @@ Sums are floats and the noise is Gaussian with the planned standard deviations; 
 code of a run: the question, the rows of a site, the looks, the answer.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Everything is FLARE's own: its certificates, its programs with the commands of i
 its admin session.  `cape flare` writes the parties' own files, as their operators would.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The file lists of test/corpus/people.toml, and whose each file is."""
 
-from __future__ import annotations
-
 import itertools
 import tomllib
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """FLARE's part in a test without FLARE: `Calls` carries bytes between parties, and loses some."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -6,8 +6,6 @@ assumptions.  Moments are like those of published comparisons of patients and co
 .25 sd rms).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

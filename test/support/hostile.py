@@ -3,8 +3,6 @@
 The sites are real (`advance_site`, policy, ledger); only what they are told is false.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

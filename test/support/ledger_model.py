@@ -6,8 +6,6 @@ An exchange may be killed between any two steps and is asked again, or never aga
 people close runs, an error ends a run, the ledger or the folders of runs are set back.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import deque
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Writes below ``/output/heard/<container>/`` every frame of both directions, and 
 leaves, the files that the party's output and transfer directories hold.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import re

@@ -4,8 +4,6 @@ A neighbouring data set replaces one person by another of the same site and publ
 takes the name of the one replaced, and so the place in the public order.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What holds on every page: no empty column, no table twice, no blank picture, no word of ours."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re

@@ -1,7 +1,5 @@
 """Whom the reader of people finds in a folder, and what `cape people` prints of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A site with derivatives of fMRIPrep, as small as they can be: people whose heads moved."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -27,10 +27,15 @@ from cape.privacy import noise
 from cape.protocol import secure_sum, wire, zero_sum
 from cape.secagg import keys
 from cape.simulation import memory
-from cape.simulation.dropout import ActiveSites, Drop
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import run_to_end
-from cape.simulation.transports import DocumentTransport, PartyRunner, make_places
+from cape.simulation.transports import (
+    ActiveSites,
+    DocumentTransport,
+    Drop,
+    PartyRunner,
+    make_places,
+)
 from cape.site.context import SiteContext
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource

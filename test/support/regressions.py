@@ -1,7 +1,5 @@
 """Small comparisons of every kind, their rows drawn at random, and hostile people."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

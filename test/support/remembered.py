@@ -1,7 +1,5 @@
 """Nulls of runs without a brain, by their public seed: simulated once for all tests."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """An invented result for the tests of the report; loaded by path, since test/ is no package."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ All that releases may differ in is here: size, shape, clip, share of the budget,
 asked, a part of the site, and a question that needs the answers of the round before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`simulate` as tests call it: each choice of a run by its name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 As the most careful site would read them: content of people's files may stop it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run and a charge as the ledger of all runs knows them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cape.privacy.spending import Charge, RunSpending

@@ -1,7 +1,5 @@
 """Small CIFTI studies: geodesic spheres, structures, and the files of people."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nibabel as nib

@@ -1,7 +1,5 @@
 """Whole runs of comparisons, of tables in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

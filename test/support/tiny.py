@@ -4,8 +4,6 @@ Every party runs in memory through the engine, as in a real run; a site's answer
 point of each subject, so the plain sum is known exactly.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -32,8 +30,8 @@ from cape.protocol.zero_sum import ZeroSum
 from cape.secagg.field import quantized_sum
 from cape.settings.config import Config
 from cape.settings.option import option
-from cape.simulation.dropout import Drop
 from cape.simulation.memory import MemoryTransport
+from cape.simulation.transports import Drop
 from cape.site.policy import SitePolicy
 
 SIZE = 4

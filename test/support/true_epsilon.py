@@ -4,8 +4,6 @@ Every file of a person is tiny and unlike all others; the site reads them, write
 charges of a small run into its ledger, and only the ledger is asked.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -4,8 +4,6 @@ A block of kind ``console`` is typed.  Words behind that name say when: ``slow``
 there (`NEEDS`).  A block of another kind with a file name behind it is that file.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

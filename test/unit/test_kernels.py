@@ -5,8 +5,6 @@ them other noise: 8 tests of the real engine failed on one computer and on no ot
 Belongs to `cape/kernels.py`.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

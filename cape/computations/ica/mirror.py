@@ -25,9 +25,7 @@ MAX_TILT = 1e-3  # largest part of the grid's x axis that points elsewhere than 
 MIN_OVERLAP = 0.9  # of a mask with its mirror image, if the midplane is not stated
 MIN_PARTNERS = 0.5  # share of voxels that have a partner on the other side
 WHITE_MM = 10.0  # edge of the voxels whose white noise `left_right.WHITE_LEVELS` is
-SIMULATED_MM = (
-    8.0  # minimum edge of the voxels of the simulated null, approximately: maps are coarse
-)
+SIMULATED_MM = 8.0  # about the least edge of voxels of the simulated null: maps are coarse
 
 # Inputs of `left_right.simulated_null`: smooth fields, the share of white noise at each position,
 # rows of the basis there
@@ -50,10 +48,8 @@ def mirror_of(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> Mir
     if space.of_cifti:
         return _mirror_of_surfaces(config, space, n_basis)
     midline = midline_of(config, space)
-    if midline is None:
+    if midline is None or how.basis != "kernel":  # in which the mirror was measured
         return None
-    if how.basis != "kernel":
-        return None  # the mirror was measured in the kernel's basis
     return _mirror_in(_places(config, space, n_basis), midline, kernel_width(space))
 
 
@@ -186,9 +182,9 @@ class _Places:
 
 
 def _places(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> _Places:
-    B = public_basis(resolve(config), space, n_basis)
+    B, at = public_basis(resolve(config), space, n_basis), float(space.affine[3])
     if B is None or isinstance(B, np.ndarray):
-        return _of_voxels(space, B)
+        return _Places(inside=space.labels() > 0, mm=voxel_mm(space), first_mm=at, rows=B)
     from cape.algorithms.interpolated_basis import InterpolatedBasis, node_steps
 
     if not isinstance(B, InterpolatedBasis):
@@ -198,13 +194,8 @@ def _places(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> _Plac
     x, y, z = (
         edge * step for edge, step in zip(voxel_mm(space), node_steps(voxel_mm(space)), strict=True)
     )
-    at = float(space.affine[3]) + first * float(space.affine[0])
+    at += first * float(space.affine[0])
     return _Places(inside=B.used, mm=(x, y, z), first_mm=at, rows=B.coefficients)
-
-
-def _of_voxels(space: FeatureSpace, B: Array | None) -> _Places:
-    at = float(space.affine[3])
-    return _Places(inside=space.labels() > 0, mm=voxel_mm(space), first_mm=at, rows=B)
 
 
 def _mirror_in(places: _Places, midline: float, sigma: float) -> Mirror:

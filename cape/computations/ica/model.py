@@ -1,7 +1,5 @@
 """Public state and final state of a joint ICA, and its maps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

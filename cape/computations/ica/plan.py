@@ -4,8 +4,6 @@ It follows from settings, the numbers of sites and subjects, and the feature spa
 can repeat the aggregator's plan and compare.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

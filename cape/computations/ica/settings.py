@@ -1,7 +1,5 @@
 """Settings shared by joint ICAs, and quantities that follow from them and the sizes of a run."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields, replace
 from typing import Literal, Self, TypeVar

@@ -6,8 +6,6 @@ standard deviations, canonical correlations and weights.  For comparison: ``nois
 paper's "conv", and ``noise=local min_sites=1`` on one folder its "local".
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

@@ -9,8 +9,6 @@ settings, its public model, its releases (read by the planner and by each site's
 result, its table.  The mathematics is in `cape.algorithms.marginals`.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from cape.algorithms.marginals import ColumnHistogram, ColumnMean, ColumnStatistic

@@ -7,8 +7,6 @@ noise); ``noise=local min_sites=1`` is local DP-PCA on the folder of one site, a
 a folder of all data.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from cape.algorithms.second_moment import Principal, SecondMomentPca

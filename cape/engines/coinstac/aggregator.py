@@ -1,7 +1,5 @@
 """COINSTAC, the aggregator's half: takes the replies of a round and returns one broadcast."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from typing import Any

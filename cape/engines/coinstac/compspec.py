@@ -4,8 +4,6 @@ Version 2, for containers with a service; version 1 starts a process for every r
 application requires ``command`` of both parties although the service answers, so both ways work.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -239,7 +239,7 @@ def program(role: str) -> NoReturn:
 
 
 def _kept_bases(folder: Path) -> BasisCache:
-    from cape.data.kept_bases import KeptBases  # most rounds ask for no basis
+    from cape.data.data_store import KeptBases  # most rounds ask for no basis
 
     return KeptBases(folder)
 

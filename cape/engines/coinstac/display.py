@@ -5,8 +5,6 @@ with an exponent, so integers are sent as text with a comma.  It calls a table "
 name contains "Global".
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ A form is ``{"<input>": {"value": ..}, ..}``: an inputspec.json, a list with one
 site, or the ``inputMap`` of a pipeline.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import typing
 from collections.abc import Mapping

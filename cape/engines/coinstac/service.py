@@ -9,8 +9,6 @@ outside the mounts of the image are refused.  Any client that reaches the port m
 COINSTAC's engine cannot send a token; other engines must send ``CAPE_SERVICE_TOKEN`` if it is set.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hmac

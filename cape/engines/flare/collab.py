@@ -5,8 +5,6 @@ FLARE's filters, encryption and secure aggregation are never used: they act on m
 would double the noise or destroy the modular sum.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ FLARE's export tools copy the sources of a job's classes into the job.  Such a j
 code, and bypasses a site's list of allowed classes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

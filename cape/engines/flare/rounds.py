@@ -15,8 +15,6 @@ the files that COINSTAC's engine would keep, so a run can go on after a crash of
 A site that does not answer is asked once more, with the same bytes; after that it is lost.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil
@@ -300,7 +298,6 @@ class AggregatorRounds:
             pass
 
     def question(self, state: RunState) -> bytes:
-        """Return the next question to all sites."""
         question = Question(run=self._run, iteration=state.iteration + 1, input=state.input)
         return encode_blob(question)
 

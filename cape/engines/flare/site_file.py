@@ -5,8 +5,6 @@ FLARE's simulator all parties share one ``local/``, with ``cape-site-NAME.toml``
 which the owner of the consortium writes, names no folder.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import tomllib

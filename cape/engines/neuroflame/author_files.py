@@ -4,8 +4,6 @@ Generated from ``templates`` and the settings, without text of the boilerplate. 
 in ``packaging/neuroflame``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -13,8 +13,6 @@ the folder of the data, the only one of a site that outlives a run.
 The framework passes the arguments `parameters`, `data_dir` and `output_dir` by name.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 import os

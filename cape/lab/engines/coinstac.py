@@ -4,8 +4,6 @@ They need node, the engine's packages (`NODE_PATH`), Docker (`DOCKER_HOST`) and 
 image; ``packaging/with-engine.sh COMMAND`` installs them on Debian.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import os

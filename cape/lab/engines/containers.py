@@ -5,8 +5,6 @@ network, a read-only root, no capabilities, a memory limit, and mounts only its 
 read-only.  It is removed at the end, or by the next simulation into the same folder.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import socket

@@ -3,8 +3,6 @@
 They need the extra ``nvflare``.  Every site has its own file, as on its own computer.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

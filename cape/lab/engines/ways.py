@@ -5,8 +5,6 @@
 ``nvflare``  in FLARE's own simulator
 """
 
-from __future__ import annotations
-
 from cape.lab.engines.coinstac import simulate_in_engine
 from cape.lab.engines.containers import Containers, find_image
 from cape.settings.wings import FLARE, require

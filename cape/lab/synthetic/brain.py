@@ -3,8 +3,6 @@
 Coordinates are rounded textbook positions in MNI space (mm), not measurements.
 """
 
-from __future__ import annotations
-
 import gzip
 from typing import Literal
 

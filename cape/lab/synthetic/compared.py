@@ -5,8 +5,6 @@ one of `PLANTED`.  Age, sex and motion change connectivity, and patients are old
 a comparison without adjustment finds too many differences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final

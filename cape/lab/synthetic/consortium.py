@@ -1,21 +1,8 @@
 """Write a synthetic consortium: one folder per site, the owner's settings, the ground truth.
 
-``brain``      4-D NIfTI images on an MNI152 grid with named networks, as in the README
-``paper``      matrices of 30 x 30 images, the study of capeDJICA (independent, noise free)
-``realistic``  the same with autocorrelation, noise and individual amplitudes; the others of
-               `cape.lab.synthetic.presets` change one property of it
-``groups``     as ``brain``, of patients and controls whose connectivity differs
-               (`cape.lab.synthetic.compared`)
-``two-sided``  images of brains with mostly symmetric networks over smooth noise
-               (`cape.lab.synthetic.resting`); ``smooth``: the noise alone
-``volumes``    a table per site: volumes of the brain in controls and patients with schizophrenia
-               (`cape.lab.synthetic.volumes`); ``volumes-bd``: with bipolar disorder, too
-``records``    a table per site, with two views of one person per row, for capecca and the PCAs
-
+`cape synth --help` names the presets, whose people are made by the modules beside this one.
 Equal arguments, with an equal seed, give equal bytes.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,7 +20,14 @@ from cape.frozen import dataclass
 from cape.lab.synthetic import volumes
 from cape.lab.synthetic.brain import BASELINE, NETWORKS, STORAGES, Scanner, network_maps
 from cape.lab.synthetic.compared import COMPARED_COLUMNS, FORMULA, TwoGroups, draw_two_groups
-from cape.lab.synthetic.generators import correlated_maps, garch_sources, generate, two_views
+from cape.lab.synthetic.generators import (
+    AUTOCORRELATION,
+    PRESETS,
+    correlated_maps,
+    garch_sources,
+    generate,
+    two_views,
+)
 from cape.lab.synthetic.layouts import (
     LAYOUTS,
     N_PARCELS,
@@ -44,7 +38,6 @@ from cape.lab.synthetic.layouts import (
     maps_in_layout,
     write_subject,
 )
-from cape.lab.synthetic.presets import AUTOCORRELATION, PRESETS
 from cape.lab.synthetic.resting import two_sided_study
 from cape.settings.config import Config
 from cape.settings.option import out_of_range
@@ -301,7 +294,7 @@ def _write_matrices(out: Path, request: Request, progress: OnWritten) -> Array:
         image_size=IMAGE_EDGE,
         n_basis=IMAGE_BASIS,
     ).in_voxels()
-    for m, subject in enumerate(study.each()):
+    for m, (subject,) in enumerate(study.blocks(1)):
         path = out / f"local{request.owners[m]}" / f"sub-{m + 1:03d}.npy"
         np.save(path, np.asarray(subject, dtype=np.float32), allow_pickle=False)
         progress(m + 1, len(request.owners))
@@ -309,7 +302,7 @@ def _write_matrices(out: Path, request: Request, progress: OnWritten) -> Array:
 
 
 def _write_records(out: Path, request: Request, progress: OnWritten) -> Array:
-    """Write one table per site; return the loadings of the planted pairs (D, K).
+    """Write one table per site, two views of a person a row; return the planted loadings (D, K).
 
     All columns have mean 0 and variance 1, which fits the public range -3 to 3.
     """
@@ -394,11 +387,8 @@ def _write_texts(out: Path, request: Request) -> None:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    shortest, n_sites = 1.0, len(request.site_sizes)
-    if request.preset in _NAMED:
-        shortest = 1 - SPREAD_OF_T
-    elif request.preset in PRESETS:
-        shortest = min(1.0, PRESETS[request.preset].lengths[0])
+    n_sites = len(request.site_sizes)
+    shortest = 1 - SPREAD_OF_T if request.preset in _NAMED else 1.0
     values = {
         "of": request,
         "n_sites": n_sites,

@@ -1,23 +1,18 @@
 """Synthetic studies with known maps and sources.
 
-`generate` draws a preset (`cape.lab.synthetic.presets`) in a public basis.  Blobs stand for
-networks, GARCH processes for time courses (capeDJICA, Imtiaz et al., Sec. V).
+`generate` draws a preset in a public basis.  Blobs stand for networks, GARCH processes for time
+courses (capeDJICA, Imtiaz et al., Sec. V).
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from cape.algorithms.basis import dct_image
 from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
-from cape.lab.synthetic.differences import Differences, random_fields
-from cape.lab.synthetic.presets import Preset
 from cape.settings.option import out_of_range
 
 # Discarded first samples: later volatility does not depend on the start
@@ -26,10 +21,40 @@ BURN_IN = 50
 # alpha + beta of the GARCH(1, 1) sources
 PERSISTENCE = 0.9
 
+# AR(1) coefficient of time courses and noise, as in fMRI at a TR of about 2 s
+AUTOCORRELATION = 0.4
+
 # Tries after which the list of accepted maps is emptied
 TRIES = 400
 # Largest number of lists: 26 maps of `paper` on 30 x 30 took 11 to 220, 28 took over 400.
 LISTS = 400
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preset:
+    """Statistical properties of a synthetic study."""
+
+    blob_sd: tuple[float, float]  # range of blob standard deviations, pixels
+    max_cosine: float  # largest |cos| of two maps
+    ar: float  # AR(1) coefficient of the time courses
+    noise: float  # trace of the voxel noise covariance over the trace of the signal covariance
+    heterogeneity: float  # lognormal sd of the amplitude per subject and source
+    strength: float  # lognormal sd of the map norms
+
+
+PRESETS: Final[dict[str, Preset]] = {
+    "paper": Preset(
+        blob_sd=(1.4, 2.6), max_cosine=0.35, ar=0.0, noise=0.0, heterogeneity=0.0, strength=0.0
+    ),
+    "realistic": Preset(
+        blob_sd=(1.6, 3.0),
+        max_cosine=0.5,
+        ar=AUTOCORRELATION,
+        noise=0.5,
+        heterogeneity=0.3,
+        strength=0.25,
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -38,11 +63,9 @@ class Study:
 
     A: Array  # (D, R): true maps
     B: Array  # (D, d): public basis of the data
-    S: Data  # (M, R, T): true time courses without time mean, 0 after a subject's last time point
+    S: Data  # (M, R, T): true time courses without time mean
     noise_std: float  # of every entry in the basis
     rng_state: dict[str, object]  # after drawing the sources; blocks of noise start from it
-    differences: Differences | None = None  # None: all subjects have the maps A
-    lengths: npt.NDArray[np.intp] | None = None  # (M,): time points; None: all have T
 
     def blocks(self, size: int) -> Iterator[Data]:
         """Yield subjects in the basis, (size, d, T) float32 each; draws do not depend on size."""
@@ -51,33 +74,17 @@ class Study:
         in_basis = (self.B.T @ self.A).astype(np.float32)
         for first in range(0, len(self.S), size):
             block = in_basis @ self.S[first : first + size]
-            if self.differences is not None:
-                block = self._differing(self.differences, first, len(block))
             if self.noise_std > 0.0:
                 noise = rng.standard_normal(block.shape, dtype=np.float32)
                 noise *= np.float32(self.noise_std)
                 block += noise
             yield block
 
-    def _differing(self, differences: Differences, first: int, count: int) -> Data:
-        """Return the signal and the artefacts of `count` subjects, (count, d, T)."""
-        signals = []
-        for m in range(first, first + count):
-            signal = (self.B.T @ differences.maps_of(m)) @ self.S[m]
-            artefacts = differences.artefacts(m, self.S.shape[2])
-            signals.append(signal if artefacts is None else signal + self.B.T @ artefacts)
-        return np.asarray(signals, dtype=np.float32)
-
-    def each(self) -> Iterator[Data]:
-        """Yield the subjects in the basis, (d, T_m) float32."""
-        for m, block in enumerate(self.blocks(1)):
-            yield block[0] if self.lengths is None else block[0, :, : self.lengths[m]]
-
     def subjects(self) -> Data:
-        """Return all subjects in the basis, (M, d, T) float32 (4 M d T bytes); T is the longest."""
+        """Return all subjects in the basis, (M, d, T) float32 (4 M d T bytes)."""
         return np.concatenate(list(self.blocks(max(1, len(self.S) // 8))))
 
-    def in_voxels(self) -> Study:
+    def in_voxels(self) -> Self:
         """Return the study with the identity as basis: blocks then have shape (size, D, T)."""
         return replace(self, B=np.eye(len(self.A)))
 
@@ -111,19 +118,6 @@ def blob_maps(rng: np.random.Generator, n: int, n_components: int, preset: Prese
         if all(abs(float(candidate @ other)) < preset.max_cosine for other in accepted):
             accepted.append(candidate)
     return np.stack(accepted, axis=1)
-
-
-def uniform_sources(
-    rng: np.random.Generator, n_subjects: int, n_components: int, n_timepoints: int, *, ar: float
-) -> Data:
-    """Draw AR(1) time courses (M, R, T) of unit variance with uniform innovations."""
-    y = np.zeros((n_subjects, n_components))
-    courses = np.empty((*y.shape, n_timepoints), dtype=np.float32)
-    for t in range(-BURN_IN, n_timepoints):
-        y = ar * y + np.sqrt(3.0 * (1.0 - ar**2)) * rng.uniform(-1.0, 1.0, y.shape)
-        if t >= 0:
-            courses[:, :, t] = y
-    return courses
 
 
 def garch_sources(
@@ -172,60 +166,21 @@ def generate(
     n_basis: int = 100,
 ) -> Study:
     """Draw a study: maps, strengths, sources, amplitudes, in this order; D = image_size^2."""
-    # Offsets separate this module's random streams.
-    rng = np.random.default_rng(1000 + seed)
-    apart = np.random.default_rng([4004, seed])  # for draws that `realistic` does not make
-    if preset.fields:
-        maps = random_fields(rng, image_size, n_components)
-    else:
-        maps = blob_maps(rng, image_size, n_components, preset)
+    rng = np.random.default_rng(1000 + seed)  # the offset separates this module's random streams
+    maps = blob_maps(rng, image_size, n_components, preset)
     A = maps * np.exp(preset.strength * rng.standard_normal(n_components))
-    longest = round(preset.lengths[1] * n_timepoints)
-    S = garch_sources(
-        rng,
-        n_subjects,
-        n_components,
-        longest,
-        ar=preset.ar,
-        alpha=preset.alpha,
-        innovations=preset.innovations,
-    )
-    if k := round(preset.sub_gaussian * n_components):
-        S[:, :k] = uniform_sources(apart, n_subjects, k, longest, ar=preset.ar)
-    if r := preset.correlation:
-        n_pairs = n_components // 2
-        first, second = S[:, 0 : 2 * n_pairs : 2], S[:, 1 : 2 * n_pairs : 2]
-        second[:] = r * first + np.sqrt(1.0 - r * r) * second
+    S = garch_sources(rng, n_subjects, n_components, n_timepoints, ar=preset.ar)
     if preset.heterogeneity > 0.0:
         amplitude = rng.standard_normal((n_subjects, n_components, 1))
         S *= np.exp(preset.heterogeneity * amplitude).astype(np.float32)
-    lengths = None
-    if preset.lengths != (1.0, 1.0):
-        shortest = round(preset.lengths[0] * n_timepoints)
-        lengths = apart.integers(shortest, longest, size=n_subjects, endpoint=True)
-        within = np.arange(longest) < lengths[:, None, None]
-        S *= within
-        # Subtract the mean over a subject's own time points; later values stay 0.
-        S -= (S.sum(axis=2) / lengths[:, None])[..., None] * within
-    else:
-        # Sites centre their data in time: centre the true sources too.
-        S -= S.mean(axis=2, keepdims=True)
-    elsewhere = blob_maps(apart, image_size, n_components, preset) if preset.subgroup else maps
-    differences = Differences(
-        preset=preset,
-        seed=seed,
-        n_subjects=n_subjects,
-        maps=A,
-        elsewhere=elsewhere * np.linalg.norm(A, axis=0),
-    )
+    # Sites centre their data in time: centre the true sources too.
+    S -= S.mean(axis=2, keepdims=True)
     return Study(
         A=A,
         B=dct_image((image_size, image_size), n_basis),
         S=S,
         noise_std=float(np.sqrt(preset.noise * np.sum(A**2) / len(A))),
         rng_state=dict(rng.bit_generator.state),
-        differences=differences if differences.any else None,
-        lengths=lengths,
     )
 
 

@@ -8,8 +8,6 @@
 ``atlas``     as ``files``, with a label image beside them
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

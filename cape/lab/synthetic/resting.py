@@ -7,8 +7,6 @@ Positions are drawn inside the mask.  In every subject blobs are displaced and n
 individual strengths.  No parameter was fitted to real data.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -18,7 +16,7 @@ from cape.algorithms.left_right import Field, voxel_fields
 from cape.data.space import Grid
 from cape.frozen import dataclass
 from cape.lab.synthetic.brain import voxel_positions
-from cape.lab.synthetic.presets import AUTOCORRELATION
+from cape.lab.synthetic.generators import AUTOCORRELATION
 
 _ONE_SIDED: Final = 0.2  # share of the networks
 BLOB_MM: Final = (8.0, 14.0)  # range of the standard deviation of a blob

@@ -6,8 +6,6 @@ group with equal covariates: schizophrenia (van Erp et al. 2016), bipolar disord
 by their scanners, and a tenth of the values is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final

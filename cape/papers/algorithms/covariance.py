@@ -4,8 +4,6 @@ Alg. 3 of Imtiaz et al., clipped per subject instead of per time point.  The pro
 projectors and has a separate release for whitening (docs/deviations.md, no. 19).
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

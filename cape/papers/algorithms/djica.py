@@ -12,8 +12,6 @@ Deviations:
 - On full batches the rate follows from the last two gradients.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from math import floor, log, sqrt

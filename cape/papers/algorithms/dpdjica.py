@@ -8,8 +8,6 @@ holds, which is no guarantee.  `LaplaceInfomax` adds Laplace noise to every sour
 The functions are pure: the caller draws the noise and passes it as data.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

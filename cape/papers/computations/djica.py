@@ -6,8 +6,6 @@ sums carry no noise: the label is "none", and a site's policy must allow it (``a
 A site is the record; see `cape.papers.algorithms.djica`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

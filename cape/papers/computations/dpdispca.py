@@ -7,8 +7,6 @@ aggregator sees each site's reply, protected by its own noise; no site may drop 
 ``private=false`` sums whole second moments under masks, without truncation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Annotated, Any, Literal

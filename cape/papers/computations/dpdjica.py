@@ -6,8 +6,6 @@ Laplace noise in the rounds of Infomax.  The claimed privacy does not hold
 run unless their own policy holds a simulation seed, which real sites do not have.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 

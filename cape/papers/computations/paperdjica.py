@@ -5,8 +5,6 @@ whitening from their eigenvalues, and the rounds are Infomax, clipped time point
 Settings (``pca``, ``whitening``, ``solver``, ``prewhiten``) choose those of `capedjica` instead.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

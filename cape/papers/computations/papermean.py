@@ -5,8 +5,6 @@ Gaussian zero-sum noise hides the sums of sites in place of masks, with r = S in
 and results are those of `capemean`.
 """
 
-from __future__ import annotations
-
 from dataclasses import field, replace
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Bagged maps: noise drawn again on top of a release, on the 10 mm mask."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

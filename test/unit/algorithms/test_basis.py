@@ -1,14 +1,11 @@
 """Public bases: orthonormal, nested, unique."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from cape.algorithms import basis
 from cape.errors import ConfigError
-from cape.lab.synthetic.generators import blob_maps
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, blob_maps
 from support.closed_forms import map_energy
 
 

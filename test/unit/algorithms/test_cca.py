@@ -1,7 +1,5 @@
 """Canonical correlations from a joint second moment: closed cases, an oracle, bounds, noise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

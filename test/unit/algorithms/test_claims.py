@@ -1,7 +1,5 @@
 """Claims of single maps: the rule, what a cohort has in common, mirror images."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -7,8 +7,6 @@ here, on questions of every kind, after releases of real people and of an aggreg
 Belongs to `cape/algorithms/regression.py`.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 from itertools import combinations
@@ -16,7 +14,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from cape.algorithms import regression as of_terms
+from cape.algorithms import rows as of_terms
 from cape.algorithms.estimators import Array, PlannedRelease, SubjectQuery
 from cape.algorithms.looks import moved
 from cape.algorithms.regression import Regressed, Regression

@@ -7,8 +7,6 @@ versions of the estimator read a design of real people, and ended small studies 
 Belongs to `cape/algorithms/regression.py`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Sign and order of components."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Coded columns, public codes of groups, and the public order of people."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Sparse maps of a mean without noise: networks that overlap, or that tile the brain."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,8 +1,5 @@
 """Rows of an answer: which p-values are shown, and their adjustment."""
 
-from __future__ import annotations
-
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +7,7 @@ import pytest
 
 from cape.algorithms.answer import TermAnswer
 from cape.algorithms.effects import effects, omnibus
-from cape.algorithms.significance import chi2_p, holm
+from cape.algorithms.significance import holm
 from support.fast_comparison import Found, fast
 
 
@@ -76,12 +73,3 @@ def test_an_interval_leaves_0_out_where_its_test_does(found: tuple[Found, object
         assert row.p == sure.p
         assert row.low95 <= sure.low95 or row.low95 == 0.0
         assert row.high95 >= sure.high95 or row.high95 == 0.0
-
-
-def test_chi2_of_one_to_nine_degrees_of_freedom() -> None:
-    """Points of tables at .05."""
-    points = [3.8415, 5.9915, 7.8147, 9.4877, 11.0705, 12.5916, 14.0671, 15.5073, 16.9190]
-    for df, point in enumerate(points, start=1):
-        assert chi2_p(point, df) == pytest.approx(0.05, abs=2e-5)
-        assert chi2_p(0.0, df) == pytest.approx(1.0)
-    assert math.isnan(chi2_p(math.nan, 3))

@@ -1,7 +1,5 @@
 """A basis of a fine mask that is never an array: equal to the array, and nearly the fine basis."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

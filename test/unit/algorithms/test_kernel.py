@@ -1,7 +1,5 @@
 """The kernel of a mask taken apart by the modes of its box, beside the plain forms."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

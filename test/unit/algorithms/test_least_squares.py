@@ -1,7 +1,5 @@
 """Without noise a comparison is least squares, with a mean for each site: `lm` of R, type II."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

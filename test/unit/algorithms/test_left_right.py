@@ -1,7 +1,5 @@
 """Left and right of a brain: kernel, mirror, test; on the 10 mm mask unless said."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Isometric vectors, matrix functions, clipping."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.linalg import expm, logm

@@ -1,7 +1,5 @@
 """The common subspace: projectors, second moments, the rank guard."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -9,8 +7,7 @@ import pytest
 
 from cape.algorithms.linalg import smat, svec
 from cape.algorithms.pca import ProjectorPca, leading_projector, rank_guard
-from cape.lab.synthetic.generators import generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, generate
 from cape.protocol.subject_views import map_stack, unit_trace
 
 

@@ -1,7 +1,5 @@
 """Outcomes of one person: known signals have known numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

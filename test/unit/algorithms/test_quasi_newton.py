@@ -1,7 +1,5 @@
 """The default solver: its scores, its question, its step."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The looks of a comparison: budget, exchanges, and answers in the fast driver."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 Belongs to `cape/algorithms/regression.py`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

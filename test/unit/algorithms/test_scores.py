@@ -1,7 +1,5 @@
 """Figures of merit against known truth."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """PCA of bounded records, and what a DPdisPCA site sends."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -14,8 +14,7 @@ from cape.algorithms import basis, kernel, spatial, templates
 from cape.algorithms.scores import match_maps
 from cape.algorithms.spatial import kurtosis, leading, sparseness, spatial_ica
 from cape.errors import ConfigError
-from cape.lab.synthetic.generators import blob_maps
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, blob_maps
 
 
 def ball(edge: int = 9) -> np.ndarray:

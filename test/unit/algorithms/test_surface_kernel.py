@@ -1,7 +1,5 @@
 """The public basis of grayordinates against kernels that are formed in full."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What every solver round has in common: norm guard, stability, status."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

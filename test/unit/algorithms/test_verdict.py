@@ -1,7 +1,5 @@
 """The verdict of dithered rounds, and where their rounds begin."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -12,8 +10,7 @@ from cape.algorithms.quasi_newton import QuasiNewton
 from cape.algorithms.spatial import GATE_Z, MIN_SPREAD, gate_z, spatial_ica, spatial_start
 from cape.algorithms.verdict import MIN_COMMON, MIN_MEAN_COMMON, OWN_Z, judge_run
 from cape.algorithms.whitening import Whitener
-from cape.lab.synthetic.generators import generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, generate
 
 
 def of(c: np.ndarray, information: float, **changes: object):

@@ -1,7 +1,5 @@
 """Reduction of a subject and the common whitener."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 Belongs to `cape/cli/__init__.py`.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from rich.console import Console
 
 from cape import cli
@@ -92,7 +91,7 @@ class FakeSimulator:
 @pytest.fixture
 def simulator(monkeypatch: pytest.MonkeyPatch) -> FakeSimulator:
     fake = FakeSimulator()
-    monkeypatch.setattr("cape.python.api.simulate_folder", fake)
+    monkeypatch.setattr("cape.python.api.simulate", fake)
     monkeypatch.setattr("cape.simulation.simulate.refused_by_policies", lambda *_: ())
     return fake
 
@@ -123,11 +122,7 @@ ERRORS = [
 
 @pytest.mark.parametrize(("error", "code"), ERRORS, ids=repr)
 def test_every_kind_of_error_has_its_exit_code_and_no_traceback(
-    error: BaseException,
-    code: int,
-    tmp_path: Path,
-    simulator: FakeSimulator,
-    capsys: pytest.CaptureFixture[str],
+    error: BaseException, code: int, tmp_path, simulator, capsys
 ) -> None:
     simulator.error = error
     assert run(tmp_path) == code
@@ -139,7 +134,7 @@ def test_every_kind_of_error_has_its_exit_code_and_no_traceback(
 
 
 def test_every_error_of_the_system_is_told_in_words_with_its_file(
-    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+    tmp_path, simulator, capsys
 ) -> None:
     """People read "[Errno 28] No space left on device", in every command, and no way out."""
     for number, words in {**WHY, 99999: "Unknown error 99999"}.items():
@@ -152,7 +147,7 @@ def test_every_error_of_the_system_is_told_in_words_with_its_file(
 
 
 def test_an_unknown_error_shows_no_text_of_its_own_unless_asked(
-    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+    tmp_path, simulator, capsys
 ) -> None:
     """The text of a foreign exception may hold data; --verbose is for the person at the site."""
     simulator.error = ZeroDivisionError("subject sub-07 has value 12.34")
@@ -165,9 +160,7 @@ def test_an_unknown_error_shows_no_text_of_its_own_unless_asked(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_errors_are_json_lines_for_machines(
-    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_are_json_lines_for_machines(tmp_path, simulator, capsys) -> None:
     simulator.error = DataError("E138", site="local1", detail="sub-07")
     assert run(tmp_path, "--json") == 1
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -176,9 +169,7 @@ def test_errors_are_json_lines_for_machines(
     assert last["detail"] == "sub-07"
 
 
-def test_a_run_of_noise_is_refused_with_what_to_type(
-    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_of_noise_is_refused_with_what_to_type(tmp_path, simulator, capsys) -> None:
     """It said "or set accept_low_quality", which is no option of a command line."""
     for do in ("or set accept_low_quality.", "take 90 people, or accept_low_quality = true."):
         simulator.error = ConfigError("E150", problem="mostly noise", do=do)
@@ -190,9 +181,7 @@ def test_a_run_of_noise_is_refused_with_what_to_type(
     assert "Type:" not in capsys.readouterr().err
 
 
-def test_no_budget_is_an_error_that_names_its_option(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_budget_is_an_error_that_names_its_option(tmp_path, capsys) -> None:
     (tmp_path / "s" / "local0").mkdir(parents=True)
     (tmp_path / "s" / "settings.toml").write_text("")
     words = ["simulate", str(tmp_path / "s"), "--out", str(tmp_path / "o")]
@@ -209,7 +198,7 @@ def test_no_budget_is_an_error_that_names_its_option(
     )
 
 
-def test_wrong_usage_is_a_line_for_machines_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_a_line_for_machines_too(capsys) -> None:
     assert cli.main(["synth", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["event"] == "error"
 
@@ -217,9 +206,7 @@ def test_wrong_usage_is_a_line_for_machines_too(capsys: pytest.CaptureFixture[st
 # -- log, verbosity, colours, completion ----------------------------------------------------------
 
 
-def test_a_log_has_all_that_was_printed_and_is_for_nobody_else(
-    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_has_all_that_was_printed_and_is_for_nobody_else(tmp_path, simulator, capsys) -> None:
     log = tmp_path / "log.txt"
     assert run(tmp_path, "--log-file", str(log)) == 0
     simulator.error = DataError("E138", site="local1", detail="sub-07")
@@ -234,7 +221,7 @@ def test_a_log_has_all_that_was_printed_and_is_for_nobody_else(
 
 
 def test_a_log_that_cannot_be_written_ends_the_command_before_it_begins(
-    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+    tmp_path, simulator, capsys
 ) -> None:
     assert run(tmp_path, "--log-file", str(tmp_path / "no" / "log.txt")) == 2
     assert run(tmp_path, "--log-file") == 2
@@ -242,9 +229,7 @@ def test_a_log_that_cannot_be_written_ends_the_command_before_it_begins(
     assert not simulator.calls
 
 
-def test_verbose_says_versions_time_and_exit_code(
-    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verbose_says_versions_time_and_exit_code(tmp_path, simulator, capsys) -> None:
     assert run(tmp_path, "-v") == 0
     first, *_, last = capsys.readouterr().err.splitlines()
     assert first.startswith(f"cape {VERSION}, Python 3.")
@@ -252,7 +237,7 @@ def test_verbose_says_versions_time_and_exit_code(
 
 
 @pytest.mark.parametrize(("variable", "coloured"), [("FORCE_COLOR", True), ("NO_COLOR", False)])
-def test_colours_can_be_turned_off(tmp_path: Path, variable: str, coloured: bool) -> None:
+def test_colours_can_be_turned_off(tmp_path, variable: str, coloured: bool) -> None:
     words = [sys.executable, "-m", "cape", "rerun", str(tmp_path), "--out", "again"]
     environment = {"FORCE_COLOR": "1", variable: "1", "TERM": "xterm-256color"}
     done = subprocess.run(
@@ -263,7 +248,7 @@ def test_colours_can_be_turned_off(tmp_path: Path, variable: str, coloured: bool
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_told_how_to_complete(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shell_is_told_how_to_complete(shell: str, capsys) -> None:
     assert cli.main(["completion", shell]) == 0
     assert f"complete_{shell}" in capsys.readouterr().out
 
@@ -300,12 +285,12 @@ def test_commands_options_and_choices_are_completed(line: str, offered: str) -> 
     ],
     ids=" ".join,
 )
-def test_wrong_usage_is_exit_code_2(arguments: list[str], simulator: FakeSimulator) -> None:
+def test_wrong_usage_is_exit_code_2(arguments: list[str], simulator) -> None:
     assert cli.main(arguments) == 2
     assert not simulator.calls
 
 
-def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_and_help(capsys) -> None:
     for command in (["--version"], ["--help"], ["simulate", "--help"]):
         assert cli.main(command) == 0
     capsys.readouterr()
@@ -313,6 +298,17 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["ledger", "--help"]) == 0
     said = capsys.readouterr().out
     assert all(word in said for word in ("--file", "--policy", "--json", "close", "forgive"))
+
+
+def test_every_parameter_of_every_command_says_what_it_is() -> None:
+    """The words stand in options.toml: a parameter that it lacks would show a bare name."""
+
+    def bare(command: Any, name: str) -> list[str]:
+        below = getattr(command, "commands", {}).items()
+        mute = [f"{name} {p.name}" for p in command.params if not getattr(p, "help", None)]
+        return mute + [text for word, one in below for text in bare(one, f"{name} {word}")]
+
+    assert bare(typer.main.get_command(cli.app), "cape") == []
 
 
 def test_the_module_is_the_command() -> None:
@@ -334,7 +330,7 @@ def test_help_imports_no_numerical_library() -> None:
 # -- simulate -------------------------------------------------------------------------------------
 
 
-def test_simulate_passes_on_what_was_typed(tmp_path: Path, simulator: FakeSimulator) -> None:
+def test_simulate_passes_on_what_was_typed(tmp_path, simulator) -> None:
     code = run(
         tmp_path, "--through", "process", "--epsilon", "8", "--delta", "1e-5", "--seed", "3",
         "--set", "n_components=10", "--set", "score = tanh",
@@ -351,9 +347,7 @@ def test_simulate_passes_on_what_was_typed(tmp_path: Path, simulator: FakeSimula
     }
 
 
-def test_what_was_not_typed_is_left_to_the_settings_of_the_folder(
-    tmp_path: Path, simulator: FakeSimulator
-) -> None:
+def test_what_was_not_typed_is_left_to_the_settings_of_the_folder(tmp_path, simulator) -> None:
     assert run(tmp_path) == 0
     (call,) = simulator.calls
     assert call["settings"] == {}
@@ -361,9 +355,7 @@ def test_what_was_not_typed_is_left_to_the_settings_of_the_folder(
     assert call["through"] == "memory"
 
 
-def test_a_line_per_round_says_where_the_run_is(
-    tmp_path: Path, simulator: FakeSimulator, capsys: Any, monkeypatch: Any
-) -> None:
+def test_a_line_per_round_says_where_the_run_is(tmp_path, simulator, capsys, monkeypatch) -> None:
     """In plain words: it read "16/47 iterate 10/40 | stability 0.62 | step 0.041 | mu ..."."""
     monkeypatch.setattr("cape.cli.progress.LINE_SECONDS", 0.0)
     run(tmp_path)
@@ -374,18 +366,14 @@ def test_a_line_per_round_says_where_the_run_is(
     assert [Path(line).name for line in rest] == ["index.html", "results.json"]
 
 
-def test_quiet_prints_the_result_only(
-    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quiet_prints_the_result_only(tmp_path, simulator, capsys) -> None:
     run(tmp_path, "--quiet")
     printed = capsys.readouterr()
     assert printed.out.splitlines()[0].endswith("index.html")
     assert "confirmed" not in printed.err
 
 
-def test_the_end_says_what_came_out_and_what_to_open(
-    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_end_says_what_came_out_and_what_to_open(tmp_path, simulator, capsys) -> None:
     """It said "converged | epsilon 8 | out/consortium": no sentence, and no word on the maps."""
     run(tmp_path)
     told = capsys.readouterr().err
@@ -395,7 +383,7 @@ def test_the_end_says_what_came_out_and_what_to_open(
 
 
 def test_commands_to_type_hold_for_a_folder_with_a_space(
-    tmp_path: Path, simulator: FakeSimulator, monkeypatch: Any, capsys: Any
+    tmp_path, simulator, monkeypatch, capsys
 ) -> None:
     """Typed as they were printed, they named two folders that are not there."""
     told = tmp_path / "my lab"
@@ -415,14 +403,14 @@ def test_commands_to_type_hold_for_a_folder_with_a_space(
     assert f"budget --check '{folder / 'privacy.json'}'" in shown.file.getvalue()
 
 
-def test_where_nothing_lies_nobody_is_asked_to_name_it(tmp_path: Path, capsys: Any) -> None:
+def test_where_nothing_lies_nobody_is_asked_to_name_it(tmp_path, capsys) -> None:
     """It proposed a manifest.csv "of all files", which had a header and no row."""
     assert cli.main(["people", str(tmp_path)]) == 2
     assert "--write" not in capsys.readouterr().out
 
 
 def test_in_a_terminal_the_end_names_the_page_the_maps_and_the_check(
-    tmp_path: Path, simulator: FakeSimulator, monkeypatch: pytest.MonkeyPatch
+    tmp_path, simulator, monkeypatch
 ) -> None:
     folder = simulator(tmp_path, out=tmp_path, on_progress=lambda _: None)
     (folder / "group_maps.nii.gz").write_bytes(b"")
@@ -436,7 +424,7 @@ def test_in_a_terminal_the_end_names_the_page_the_maps_and_the_check(
 
 
 def test_maps_stand_by_what_is_claimed_of_them_and_lines_fit_80_columns(
-    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+    tmp_path, simulator, capsys
 ) -> None:
     one = simulator.components[0]
     one = replace(one, verdict=None, found_again="yes", label="reward")
@@ -460,7 +448,7 @@ def test_maps_stand_by_what_is_claimed_of_them_and_lines_fit_80_columns(
 
 
 def test_a_run_of_time_courses_that_confirmed_nothing_says_what_next(
-    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+    tmp_path, simulator, capsys
 ) -> None:
     made = example.outcome(rank=2, status="unconfirmed")
     simulator.results, simulator.components = results_of(made), components_of(made)
@@ -472,8 +460,8 @@ def test_a_run_of_time_courses_that_confirmed_nothing_says_what_next(
 
 @pytest.mark.parametrize("there", [True, False])
 def test_open_opens_the_page_and_says_so_where_it_cannot(
-    there: bool, tmp_path: Path, simulator: FakeSimulator,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    there: bool, tmp_path, simulator,
+    monkeypatch, capsys,
 ) -> None:  # fmt: skip
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda uri: (opened.append(uri), there)[1])
@@ -482,9 +470,7 @@ def test_open_opens_the_page_and_says_so_where_it_cannot(
     assert ("no browser" in capsys.readouterr().err) != there
 
 
-def test_json_lines_end_with_results_and_paths(
-    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_lines_end_with_results_and_paths(tmp_path, simulator, capsys) -> None:
     simulator.lines = [Line(stability=math.nan)]
     (tmp_path / "local0").mkdir()
     run(tmp_path, "--json")
@@ -500,9 +486,7 @@ def test_json_lines_end_with_results_and_paths(
     assert set(progress) >= set(Line.__dataclass_fields__)
 
 
-def test_a_run_that_is_not_private_is_called_so(
-    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_is_not_private_is_called_so(tmp_path, simulator, capsys) -> None:
     made = example.outcome(rank=2, private=False)
     simulator.results, simulator.components = results_of(made), components_of(made)
     simulator.lines = [Line(mu=0.0, mu_budget=math.inf, epsilon=math.inf)]
@@ -525,9 +509,7 @@ def test_durations_are_short(seconds: float, text: str) -> None:
 # -- synth ----------------------------------------------------------------------------------------
 
 
-def test_synth_writes_a_consortium_and_says_what_next(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_synth_writes_a_consortium_and_says_what_next(tmp_path, capsys) -> None:
     out = tmp_path / "study"
     given = ["--preset", "paper", "--site-sizes", "2,3", "--timepoints", "60", "--networks", "4"]
     assert cli.main(["synth", str(out), *given]) == 0
@@ -537,7 +519,7 @@ def test_synth_writes_a_consortium_and_says_what_next(
     assert cli.main(["synth", str(out)]) == 2, "the folder is not empty"
 
 
-def test_synth_reports_to_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_synth_reports_to_machines(tmp_path, capsys) -> None:
     given = ["--preset", "paper", "--site-sizes", "1,1", "--timepoints", "60", "--json"]
     assert cli.main(["synth", str(tmp_path / "s"), *given]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -558,7 +540,7 @@ def planned(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
     return document
 
 
-def test_budget_gives_the_figures_of_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+def test_budget_gives_the_figures_of_the_plan(capsys) -> None:
     """The worked example: 1024 subjects at four sites, one colluder, epsilon 1."""
     plan = planned(capsys, "--epsilon", "1")
     assert plan["mu"] == pytest.approx(0.2680511, rel=1e-5)
@@ -578,7 +560,7 @@ def test_budget_gives_the_figures_of_the_plan(capsys: pytest.CaptureFixture[str]
     assert 105_000 < plan["bytes_per_site"] < 150_000
 
 
-def test_budget_says_in_words_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
+def test_budget_says_in_words_what_to_expect(capsys) -> None:
     assert cli.main([*TEMPORAL, "--epsilon", "1"]) == 0
     assert "Will it work?  No: on images of brains temporal ICA" in capsys.readouterr().out
     assert cli.main([*TEMPORAL, "--epsilon", "1", *OF_SQUARES]) == 0
@@ -593,7 +575,7 @@ def test_budget_says_in_words_what_to_expect(capsys: pytest.CaptureFixture[str])
     assert "the maps would mostly show noise" in bad
 
 
-def test_budget_tells_what_one_change_of_the_plan_gives(capsys: pytest.CaptureFixture[str]) -> None:
+def test_budget_tells_what_one_change_of_the_plan_gives(capsys) -> None:
     images = ["budget", "--subjects", "256", "--sites", "4", "--epsilon", "2"]
     assert cli.main(images) == 0
     said = capsys.readouterr().out
@@ -608,7 +590,7 @@ def test_budget_tells_what_one_change_of_the_plan_gives(capsys: pytest.CaptureFi
     assert "Around" not in capsys.readouterr().out
 
 
-def test_what_would_change_an_answer_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_would_change_an_answer_can_be_typed(capsys) -> None:
     """paperdjica was told to leave out choices that are its own defaults: E012 when typed."""
     size = ["budget", "--subjects", "1024", "--sites", "4", "--components", "20", "--epsilon", "1"]
     assert cli.main([*size, "--set", "computation=paperdjica", *OF_SQUARES]) == 0
@@ -619,9 +601,7 @@ def test_what_would_change_an_answer_can_be_typed(capsys: pytest.CaptureFixture[
     assert "Will it work?  Yes" in capsys.readouterr().out
 
 
-def test_of_an_atlas_the_table_of_voxels_promises_nothing(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_of_an_atlas_the_table_of_voxels_promises_nothing(capsys) -> None:
     """At G 75 it promised 9 of 12 networks, and an atlas gave 6."""
     size = ["budget", "--subjects", "256", "--sites", "4", "--epsilon", "2"]
     assert cli.main([*size, "--set", "computation=capegica", "--set", "feature_space=atlas"]) == 0
@@ -631,16 +611,14 @@ def test_of_an_atlas_the_table_of_voxels_promises_nothing(
     assert "12 of 15" not in said
 
 
-def test_more_assumed_colluders_cost_quality_not_epsilon(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_more_assumed_colluders_cost_quality_not_epsilon(capsys) -> None:
     one = planned(capsys, "--epsilon", "1", "--colluders", "1")
     two = planned(capsys, "--epsilon", "1", "--colluders", "2")
     assert two["mu"] == pytest.approx(one["mu"], rel=1e-6)
     assert two["verdict"]["g"] == pytest.approx(one["verdict"]["g"] * math.sqrt(2 / 3), rel=1e-5)
 
 
-def test_a_plan_without_noise_promises_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_without_noise_promises_nothing(capsys) -> None:
     plan = planned(capsys, "--set", "private=false")
     assert plan["mu"] is None
     assert plan["epsilon"] is None
@@ -649,9 +627,7 @@ def test_a_plan_without_noise_promises_nothing(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.long
-def test_budget_says_how_long_a_run_waits_by_its_exchanges(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_budget_says_how_long_a_run_waits_by_its_exchanges(capsys) -> None:
     """With drop-outs they are three times its releases, and NeuroFLAME has none."""
     assert cli.main([*TEMPORAL, "--epsilon", "1"]) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -671,17 +647,13 @@ def test_budget_says_how_long_a_run_waits_by_its_exchanges(
 
 
 @pytest.mark.parametrize("sites", ["20", "21"])
-def test_budget_names_the_key_of_a_policy_that_every_site_must_raise(
-    capsys: pytest.CaptureFixture[str], sites: str
-) -> None:
+def test_budget_names_the_key_of_a_policy_that_every_site_must_raise(capsys, sites: str) -> None:
     words = ["budget", "--subjects", "1024", "--sites", sites, "--epsilon", "8"]
     assert cli.main(words) == 0
     assert ("max_sites=20, the run has 21" in capsys.readouterr().out) == (sites == "21")
 
 
-def test_the_number_of_sites_of_set_counts_before_that_of_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_number_of_sites_of_set_counts_before_that_of_the_file(tmp_path, capsys) -> None:
     """It was refused as if another site were missing."""
     file = tmp_path / "settings.toml"
     file.write_text("n_sites = 3\nepsilon = 2.0\n")
@@ -721,9 +693,7 @@ def test_the_number_of_sites_of_set_counts_before_that_of_the_file(
         "all collude", "more collude than are", "two sites", "survivors",
     ],
 )  # fmt: skip
-def test_budget_refuses_impossible_settings(
-    more: list[str], text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_budget_refuses_impossible_settings(more: list[str], text: str, capsys) -> None:
     assert cli.main([*ASKED, *more]) == 2
     assert text in capsys.readouterr().err
 
@@ -791,22 +761,20 @@ def save(tmp_path: Path, document: dict[str, Any], name: str = "privacy.json") -
     return path
 
 
-def test_an_honest_statement_passes_the_check(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_honest_statement_passes_the_check(tmp_path, capsys) -> None:
     path = save(tmp_path, statement(events()))
     assert cli.main(["budget", "--check", str(path)]) == 0
     assert capsys.readouterr().out.startswith("ok: epsilon 1.99309 recomputed")
     assert privacy_check.check_file(path).epsilon == pytest.approx(1.99309, rel=1e-5)
 
 
-def test_a_plan_that_was_not_used_up_may_claim_more(tmp_path: Path) -> None:
+def test_a_plan_that_was_not_used_up_may_claim_more(tmp_path) -> None:
     document = statement(events())
     document["epsilon"] += 1.0
     assert privacy_check.check_file(save(tmp_path, document)).findings == ()
 
 
-def test_halves_of_a_statement_are_added_up_for_the_dearer_one(tmp_path: Path) -> None:
+def test_halves_of_a_statement_are_added_up_for_the_dearer_one(tmp_path) -> None:
     whole = privacy_check.check_file(save(tmp_path, statement(events()))).cost
     document = statement([replace(one, part="AB"[k % 2]) for k, one in enumerate(events())])
     costs = [Cost.parse(event["mu2"]) for event in document["events"]]
@@ -834,16 +802,14 @@ LIES = {
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_a_false_claim_is_found_and_is_exit_code_1(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_false_claim_is_found_and_is_exit_code_1(name: str, tmp_path, capsys) -> None:
     document = statement(events())
     LIES[name](document)
     assert cli.main(["budget", "--check", str(save(tmp_path, document))]) == 1
     assert "WRONG" in capsys.readouterr().out
 
 
-def test_more_noise_than_stated_elsewhere_is_judged_by_the_integers(tmp_path: Path) -> None:
+def test_more_noise_than_stated_elsewhere_is_judged_by_the_integers(tmp_path) -> None:
     """mu2 must be that of the integers, in both directions."""
     document = statement(events())
     document["events"][0]["s2"] = str(int(document["events"][0]["s2"]) * 2)
@@ -852,9 +818,7 @@ def test_more_noise_than_stated_elsewhere_is_judged_by_the_integers(tmp_path: Pa
     )
 
 
-def test_the_total_of_several_runs_is_at_the_smallest_delta_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_total_of_several_runs_is_at_the_smallest_delta_and_says_so(tmp_path, capsys) -> None:
     # At the largest delta it was 11.71 for a total of 13.09, and named no delta.
     generous = statement(events())
     generous["delta"] = 1e-4
@@ -870,9 +834,7 @@ def test_the_total_of_several_runs_is_at_the_smallest_delta_and_says_so(
     assert f"epsilon {expected:.6g} at delta 1e-05" in capsys.readouterr().out
 
 
-def test_one_run_given_twice_is_counted_once_and_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_run_given_twice_is_counted_once_and_told(tmp_path, capsys) -> None:
     one = statement(events()) | {"roster_fingerprint": "ab"}
     other = statement(events(n=2)) | {"roster_fingerprint": "cd"}
     longer = statement(events(n=5)) | {"roster_fingerprint": "ab"}  # no copy, whatever it says
@@ -904,16 +866,14 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_file_that_no_run_writes_is_no_internal_error(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_no_run_writes_is_no_internal_error(name: str, tmp_path, capsys) -> None:
     document = statement(events())
     HOSTILE[name](document)
     assert cli.main(["budget", "--check", str(save(tmp_path, document))]) == 2
     assert "the file is not a privacy.json" in capsys.readouterr().err
 
 
-def test_a_run_without_a_promise_may_not_claim_an_epsilon(tmp_path: Path) -> None:
+def test_a_run_without_a_promise_may_not_claim_an_epsilon(tmp_path) -> None:
     document = statement(events()) | {"guarantee": "none", "private": False, "epsilon": None}
     assert privacy_check.check_file(save(tmp_path, document)).findings == ()
     document["epsilon"] = 1.0
@@ -923,9 +883,7 @@ def test_a_run_without_a_promise_may_not_claim_an_epsilon(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"schema": "x"}', '{"schema": "cape-privacy-1"}']
 )
-def test_another_file_is_refused_in_plain_words(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_file_is_refused_in_plain_words(text: str, tmp_path, capsys) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
     assert cli.main(["budget", "--check", str(path)]) == 2

@@ -1,11 +1,8 @@
 """What the end of a comparison names to be opened."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +12,7 @@ from cape.report.results import read_results
 from support import comparison_example as example
 
 
-def test_a_comparison_names_its_page_and_its_effects(tmp_path: Path) -> None:
+def test_a_comparison_names_its_page_and_its_effects(tmp_path) -> None:
     example.write(tmp_path, example.compared([example.effect("hippocampus", -0.5)]))
     paths = {path.name: str(path) for path in tmp_path.iterdir()}
     lines = list(ending._to_open(tmp_path, read_results(tmp_path), paths))
@@ -25,14 +22,14 @@ def test_a_comparison_names_its_page_and_its_effects(tmp_path: Path) -> None:
     assert any(line.startswith("2 of 3 sites, 490 people asked") for line in said)
 
 
-def test_without_an_answer_no_table_is_named(tmp_path: Path) -> None:
+def test_without_an_answer_no_table_is_named(tmp_path) -> None:
     example.write(tmp_path, example.compared([]), status="budget_exhausted")
     lines = list(ending._to_open(tmp_path, read_results(tmp_path), {}))
     assert not [line for line in lines if "table" in line]
 
 
 def test_an_error_in_the_words_of_an_end_does_not_end_a_run_that_has_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path, monkeypatch, capsys
 ) -> None:
     example.write(tmp_path, example.compared([]))
 
@@ -48,7 +45,7 @@ def test_an_error_in_the_words_of_an_end_does_not_end_a_run_that_has_results(
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_a_terminal_shows_what_it_can_and_escapes_the_rest(tmp_path: Path, encoding: str) -> None:
+def test_a_terminal_shows_what_it_can_and_escapes_the_rest(tmp_path, encoding: str) -> None:
     """One umlaut in a site's name was CAPE-E000 on a terminal in ASCII, at the end of a run."""
     names = ("Zo\u00eb", "\u9648")
     for name in names:

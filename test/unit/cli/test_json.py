@@ -3,8 +3,6 @@
 Belongs to `cape/cli/common.py`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -30,9 +28,7 @@ def said(capsys: pytest.CaptureFixture[str], words: str) -> list[dict[str, objec
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_every_command_prints_what_the_page_promises(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_prints_what_the_page_promises(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     Path("labels.tsv").write_text("index\tname\n1\tA_L\n2\tA_R\n")
     lines = {

@@ -1,7 +1,5 @@
 """``cape ledger``: what stands there at any width, and the two commands of a site's people."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import os

@@ -1,7 +1,5 @@
 """`cape people` shows who the people of a folder are, and keeps what the site says."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

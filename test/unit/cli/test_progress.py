@@ -1,7 +1,5 @@
 """Progress is true: what is left includes reading, rounds and report, within a factor of 1.5."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

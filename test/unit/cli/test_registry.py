@@ -1,11 +1,7 @@
 """The entry for OpenDP's registry, against the form of its schema of July 2026."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-
-import pytest
 
 import cape.report
 from cape.cli import main
@@ -41,7 +37,7 @@ def folder_of(path: Path, **how: object) -> Path:
 
 
 def test_the_entry_has_the_form_of_the_registry_and_the_figures_of_privacy_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path, capsys
 ) -> None:
     folder = folder_of(tmp_path)
     typed = ["report", str(folder), "--registry"]
@@ -62,7 +58,7 @@ def test_the_entry_has_the_form_of_the_registry_and_the_figures_of_privacy_json(
     assert made["basic"]["data_curators"] == made["administrative"]["registry_authors"]
 
 
-def test_a_run_that_promises_nothing_has_no_entry(tmp_path: Path, capsys) -> None:
+def test_a_run_that_promises_nothing_has_no_entry(tmp_path, capsys) -> None:
     folder = folder_of(tmp_path, private=False)
     typed = ["report", str(folder), "--registry", "--contact", "X", "--purpose", "y"]
     assert main(typed) == 2

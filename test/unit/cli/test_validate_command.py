@@ -1,7 +1,5 @@
 """``cape validate``: everything that is wrong, in one go, with what to do about it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

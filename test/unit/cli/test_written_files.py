@@ -3,8 +3,6 @@
 Belongs to `cape/cli/common.py`.
 """
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 
@@ -39,9 +37,7 @@ def test_every_command_that_writes_one_file_takes_replace() -> None:
 
 
 @pytest.mark.parametrize("name", TYPED)
-def test_a_form_that_was_filled_in_is_not_lost(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
+def test_a_form_that_was_filled_in_is_not_lost(name: str, tmp_path, monkeypatch, capsys) -> None:
     """`cape promise --out form.md` and `cape settings --out` wrote over it without a word."""
     monkeypatch.chdir(tmp_path)
     Path("site").mkdir()

@@ -1,7 +1,5 @@
 """The computation of comparisons: from tables of sites to answers."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -320,7 +318,7 @@ def test_a_ledger_of_two_halves_bears_the_dearer_one() -> None:
     assert ledger.spent == total_of(ledger.events) == largest_cost(map(total_cost, halves))
 
 
-def test_everybody_is_in_one_half_and_the_public_sizes_say_number_of() -> None:
+def test_everybody_is_in_one_half_and_the_public_sizes_say_how_many() -> None:
     run = helper.Consortium("capecontrast").play()
     roster, seed = joined(run.state.model), run.state.model.fingerprint
     halves = [asked_counts(run.config.asked, roster.sites, part, seed) for part in ("A", "B")]

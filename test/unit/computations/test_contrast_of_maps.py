@@ -3,8 +3,6 @@
 Belongs to `cape/computations/capecontrast.py`.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Belongs to `cape/computations/__init__.py`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ memory than a few times its size or hangs.
 Belongs to `cape/data/images.py`.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import socket

@@ -5,12 +5,10 @@ Asserted of every case: what becomes of the first person, that nobody else is to
 alone tell no other faults, that no file changed, that no text is a traceback or the words of a
 library, that a refusal says what to do, and that what others may read names nobody.
 "right": the very data of the untouched study.  "X110": this person fails with finding 110.
-"E138": the site stops.  "gone": nothing names the person any more.
+"E138": the site stops.  "gone": the person is not listed, and that is told.
 
 Belongs to `cape/data/pipeline.py`.
 """
-
-from __future__ import annotations
 
 import bz2
 import gzip
@@ -204,6 +202,19 @@ def reversed_bytes(path: Path) -> None:
     path.write_bytes(swapped.to_bytes())
 
 
+def long_rotation(path: Path) -> None:
+    """A qform alone, whose rotation is longer than 1 by rounding."""
+    path.write_bytes(image(qform=4).as_reoriented(np.array([[0, 1], [1, -1], [2, -1]])).to_bytes())
+    edit(sform_code=0, qform_code=4, quatern_b=1.0000005, quatern_c=0, quatern_d=0)(path)
+
+
+def scaled_mask(path: Path) -> None:
+    """1 stored as 255 with a scale of 1/255, which is read as 1.00000006."""
+    made = nib.Nifti1Image(np.asarray(nib.load(path).dataobj).astype(np.uint8) * 255, AFFINE)
+    made.header.set_slope_inter(1 / 255, 0)
+    nib.save(made, path)
+
+
 no_rotation = edit(sform_code=0, qform_code=1, quatern_b=9)
 
 
@@ -314,6 +325,7 @@ HEADERS: list[Case] = [
     ("the magic word of a pair", edit(magic=b"ni1"), "X109"),
     ("bytes in the other order", reversed_bytes, "right"),
     ("no sform, and a qform that no rotation has", no_rotation, "X115"),
+    ("no sform, and a rotation longer than 1 by rounding", long_rotation, "right"),
     ("axes in another order", turned, "right"),
     ("a scale that is not a number", edit(scl_slope=NAN), "X109 right"),
     ("a scale of infinity", edit(scl_slope=INF), "X109"),
@@ -434,6 +446,7 @@ MASKS: list[Case] = [
     ("a mask with NaN around it", mask(lambda m: np.where(m > 0, 1, NAN)), "E122"),
     ("a mask of labels", mask(lambda m: 3 * m), "E122"),
     ("a negative mask", mask(lambda m: -m), "E122"),
+    ("a mask of whole numbers with a scale", mask_file(scaled_mask), "right"),
     ("a mask of probabilities", mask(lambda m: 0.9 * m), "right"),
     ("a mask with a fourth axis of 1", mask(lambda m: m[..., None]), "right"),
     ("a mask of two volumes", mask(lambda m: np.stack([m, m], 3)), "E122"),
@@ -534,6 +547,7 @@ ARRAYS: list[Case] = [
     ("UTF-16", content(lambda old: old.decode().encode("utf-16")), "X138"),
     ("UTF-16 without a mark", content(lambda old: old.decode().encode("utf-16-le")), "X138"),
     ("Latin-1", content(lambda old: old.replace(b"Insula", b"Ins\xfcla")), "X138"),
+    ("packed", content(zipped, "sub-01_timeseries.csv.gz"), "gone"),
     ("semicolons", content(lambda old: old.replace(b",", b";")), "X138"),
     ("tabs", content(lambda old: old.replace(b",", b"\t")), "X138"),
     ("blanks", content(lambda old: old.replace(b",", b" ")), "X138"),
@@ -674,8 +688,9 @@ def test_a_bad_input_is_read_right_or_refused_with_what_to_do(
             got = "told"
     if wanted == "twice":  # one of the two counts
         assert any("CAPE-W105" in text or "CAPE-E105" in text for text in texts)
-    elif wanted == "gone":  # no name of data: it is not here
+    elif wanted == "gone":  # a packed table, or another one's ending, was dropped without a word
         assert got == "left"
+        assert any("CAPE-W109" in text and "ends in ." in text for text in texts)
     else:
         assert got in wanted.split(), texts
     for text in texts:

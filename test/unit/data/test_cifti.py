@@ -1,7 +1,5 @@
 """CIFTI files as inputs: structure, series, findings, maps; and what a peer may send of them."""
 
-from __future__ import annotations
-
 import base64
 import re
 import tracemalloc
@@ -19,8 +17,8 @@ from nibabel.cifti2.parse_cifti2 import Cifti2Parser
 from nibabel.gifti.util import array_index_order_codes, gifti_encoding_codes
 
 from cape.data import cifti
+from cape.data.cifti import read_vertices
 from cape.data.discovery import list_site
-from cape.data.gifti import read_vertices
 from cape.data.issues import Findings
 from cape.data.pipeline import inspect_site, load_site
 from cape.data.subjects import subject_matrix

@@ -1,7 +1,5 @@
 """What the owner may ask of a run before it is used, compared with nilearn and nibabel."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

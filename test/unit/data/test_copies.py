@@ -1,7 +1,5 @@
 """The same data under two names are told, whatever was done to them; other data never are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -4,8 +4,6 @@ In a study of 60 people 32 had fewer volumes than min_timepoints: they became ze
 figure spoke of 60.  Belongs to `cape/data/issues.py`.
 """
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 

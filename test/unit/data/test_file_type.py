@@ -1,7 +1,5 @@
 """What a file is, by its first bytes."""
 
-from __future__ import annotations
-
 import pytest
 
 from cape.data.file_type import sniff

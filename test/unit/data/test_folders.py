@@ -1,7 +1,5 @@
 """Which folders are sites, and what is said of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 Belongs to `cape/data/discovery.py`.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """GIFT's results of all people of a site: whose each row is, and what is refused."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Variables and outcomes of people, from the tables of a site."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +23,7 @@ VOLUMES = """participant_id\tleft\tright\twmh
 sub-01\t3000\t10\t1
 02\t4000\tn/a\t10
 sub-03\t1e300\t12\t0
-sub-04\t41,3\t14\t100
+sub-04\t41 3\t14\t100
 """
 SILENT = OwnWords(tables=("volumes.tsv",))
 
@@ -70,7 +68,7 @@ def test_everybody_who_is_listed_is_read_by_label_and_told_what_is_missing(tmp_p
     text = said(findings)
     # Of whoever has no level of a public column nothing else is asked, and nothing is said.
     for part in ("dx: 1 of 4, such as sub-03 'other'", "sex: 1 of 3, such as sub-04 '?'",
-                 "sub-02 '95', sub-04 '17'", "left: 1 of 3, such as sub-04 '41,3'"):  # fmt: skip
+                 "sub-02 '95', sub-04 '17'", "left: 1 of 3, such as sub-04 '41 3'"):  # fmt: skip
         assert part in text
     assert "sub-99" not in text
     people, findings = read(tmp_path, public="")
@@ -157,6 +155,7 @@ def test_who_is_not_in_the_table_stays_counted_and_is_told(tmp_path) -> None:
         (TABLE.replace("Dx", "diagnosis"), "dx: volumes.tsv, participants.tsv"),
         (TABLE.replace("Dx", "dxx"), "did you mean 'dxx'"),
         (TABLE.replace("note", "DX"), "2 columns dx"),
+        (TABLE.replace("note", "participant_id"), "2 columns participant_id"),
         (TABLE.replace("participant_id", "subject"), "no column participant_id; found subject"),
         (TABLE.replace("sub-", "case-").replace("\n03", "\ncase-03"), "none of 4 people here"),
         (TABLE.replace("\t", ","), "participants.tsv: line 1"),

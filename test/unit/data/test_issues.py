@@ -3,8 +3,6 @@
 Belongs to `cape/data/issues.py`.
 """
 
-from __future__ import annotations
-
 from cape.data.issues import IssueCode
 from cape.errors import CATALOGUE
 

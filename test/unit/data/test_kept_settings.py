@@ -4,8 +4,6 @@ Over every field of the settings of every computation: another reduced array, an
 Belongs to `cape/data/kept_subjects.py`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import random

@@ -1,7 +1,5 @@
 """Reduced data are read once, kept without names, believed only while nothing changed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat
@@ -17,7 +15,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from cape import array_file
-from cape.data import kept_bases, kept_subjects, pipeline, subjects
+from cape.data import data_store, kept_subjects, pipeline, subjects
 from cape.data.data_store import DataStore
 from cape.data.pipeline import inspect_site as inspect
 from cape.data.pipeline import load_site as load
@@ -559,11 +557,11 @@ def test_jobs_use_all_processors_and_fit_into_memory(monkeypatch):
 
 def test_another_scipy_may_round_otherwise(monkeypatch):
     """Turned and smoothed images go through it: a store outlives an upgrade."""
-    kept_bases.program_digest.cache_clear()
-    before = kept_bases.program_digest()
+    data_store.program_digest.cache_clear()
+    before = data_store.program_digest()
     monkeypatch.setattr("importlib.metadata.version", lambda name: f"other {name}")
-    kept_bases.program_digest.cache_clear()
+    data_store.program_digest.cache_clear()
     try:
-        assert kept_bases.program_digest() != before
+        assert data_store.program_digest() != before
     finally:
-        kept_bases.program_digest.cache_clear()
+        data_store.program_digest.cache_clear()

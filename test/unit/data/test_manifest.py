@@ -1,7 +1,5 @@
 """A manifest says which runs there are, or where it cannot be read."""
 
-from __future__ import annotations
-
 import pytest
 
 from test.support.file_lists import lay_out

@@ -3,8 +3,6 @@
 Belongs to `cape/data/pipeline.py`.
 """
 
-from __future__ import annotations
-
 import os
 import tracemalloc
 from pathlib import Path

@@ -3,8 +3,6 @@
 Belongs to `cape/data/names.py`.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import unicodedata
@@ -12,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cape.data.issues import UnusableFile
+from cape.data.names import normal
+from cape.data.tables import read_labels
 from test.support.people import MATRIX, read, read_all
 
 # Labels of one site, and how many people they are; 0: refused
@@ -141,3 +142,13 @@ def test_the_site_says_whether_labels_that_look_alike_are_one_persons(
         assert len(found) == people
     policy.write_text(before + 'different_people = [["01", "77"]]\n')
     assert read(tmp_path) is None
+
+
+@pytest.mark.parametrize("cell", ["#N/A", "#REF!", "<NA>"])
+def test_a_row_that_a_program_could_not_fill_is_nobody_and_no_remark(cell, tmp_path) -> None:
+    """Rows of a failed look-up in a spreadsheet were skipped as remarks, without a word."""
+    table = tmp_path / "participants.tsv"
+    table.write_text(f"participant_id\tdx\n# a remark\np1\tSZ\n{cell}\tSZ\n")
+    assert read_labels(table) == ("p1", cell)
+    with pytest.raises(UnusableFile):
+        normal(cell)

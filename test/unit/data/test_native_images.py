@@ -3,8 +3,6 @@
 Belongs to `cape/data/images.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

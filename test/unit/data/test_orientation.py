@@ -3,8 +3,6 @@
 With half of the people turned 17 of 18 maps were called likely networks, and 12 were.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

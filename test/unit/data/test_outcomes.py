@@ -3,8 +3,6 @@
 Belongs to `cape/data/groups.py`.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,6 +1,7 @@
-"""Which column of a table of series is which parcel of the atlas."""
+"""Which column of a table of series is which parcel of the atlas.
 
-from __future__ import annotations
+Belongs to `cape/data/reading.py`.
+"""
 
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from cape.data.issues import UnusableFile
 from cape.data.matrices import read_matrix
-from cape.data.parcels import in_order_of_labels
+from cape.data.reading import in_order_of_labels
 from cape.data.runs import SiteRun
 from cape.space.feature_space import FeatureSpace
 

@@ -1,7 +1,5 @@
 """The people of a site's folder and their runs, by names and lists; no image is opened here."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Which files are a site's tables of people, and which of them has a column."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

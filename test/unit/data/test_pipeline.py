@@ -1,7 +1,5 @@
 """A whole site: preprocessing, joined runs, reproducible bits, the public basis."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import fields, replace

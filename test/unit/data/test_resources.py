@@ -1,7 +1,5 @@
 """What reading takes of a computer: memory, disk, processors."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

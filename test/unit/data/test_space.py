@@ -1,7 +1,5 @@
 """The template space is what a name, a header or the owner says, and nothing is guessed from it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

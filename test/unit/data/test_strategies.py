@@ -1,6 +1,7 @@
-"""Strategies of load_confounds, scrubbing, and limits of motion; who fails counts as zeros."""
+"""Strategies of load_confounds, scrubbing, and limits of motion; who fails counts as zeros.
 
-from __future__ import annotations
+Belongs to `cape/data/reading.py`.
+"""
 
 import gzip
 import importlib
@@ -18,7 +19,7 @@ from cape.data.data_store import DataStore
 from cape.data.discovery import list_site
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.pipeline import inspect_site, load_site
-from cape.data.strategies import strategy_confounds
+from cape.data.reading import strategy_confounds
 from cape.data.subjects import read_subject
 from cape.errors import ConfigError
 from cape.settings.config import Config

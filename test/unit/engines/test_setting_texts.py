@@ -1,7 +1,5 @@
 """Texts of settings stand in files of their own, and every setting has them."""
 
-from __future__ import annotations
-
 import inspect
 import tomllib
 from pathlib import Path

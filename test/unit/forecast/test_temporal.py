@@ -1,7 +1,5 @@
 """The G rule: thresholds, basis size, what to tell people."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -262,7 +260,7 @@ def test_what_was_not_measured_is_never_a_yes_and_noise_is_refused_for_it_too(
 
 def test_a_run_without_noise_promises_nothing() -> None:
     got = verdict(epsilon=math.inf)
-    assert got.usable
+    assert (got.answer, got.usable) == ("yes", True)
     assert math.isinf(got.g)
     assert "nobody is protected" in got.text
     assert got.map_energy == pytest.approx(0.979)

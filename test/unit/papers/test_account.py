@@ -1,8 +1,5 @@
 """The command `cape account`: one table of all accountants, from a ledger or from a few numbers."""
 
-from __future__ import annotations
-
-import builtins
 import json
 from pathlib import Path
 from typing import Any
@@ -57,8 +54,7 @@ def test_the_ledger_of_a_run_gives_the_epsilon_that_the_run_states(privacy, caps
     assert [row["name"] for row in document["accountants"]] == list(ACCOUNTANTS)
     # Three sites, one assumed colluder, secure sum: f = 3/2, printed 1.9375.
     assert document["viewer"]["factor"] == 1.5
-    assert rows["theorem-1-printed"]["epsilon"] > rows["tail-bound"]["epsilon"]
-    assert rows["basic"]["holds"] is True
+    assert rows["strong"]["holds"] is True
 
 
 def test_another_delta_may_be_asked_of_a_ledger(privacy, capsys):
@@ -83,8 +79,6 @@ def test_a_run_without_a_promise_has_no_figures(privacy, capsys):
     assert (code, document["private"], document["accountants"]) == (0, False, [])
     assert cli.main(["account", "--ledger", str(path)]) == 0
     assert "NOT PRIVATE" in capsys.readouterr().out
-    assert cli.main(["account", "--ledger", str(path), "--plot", "x.png"]) == 2
-    assert "carries no noise" in capsys.readouterr().err
 
 
 def test_local_noise_has_no_sharing_of_noise(privacy, capsys):
@@ -140,7 +134,6 @@ def test_a_few_numbers_are_enough(capsys):
     assert document["releases"] == 2000
     assert rows["gdp"]["epsilon"] == pytest.approx(55.7942911, rel=1e-8)
     assert rows["moments-printed"]["epsilon"] == pytest.approx(108.372474, rel=1e-8)
-    assert rows["classic"]["holds"] is False
     assert (rows["theorem-2"]["epsilon"], rows["theorem-2"]["delta"]) == (None, 20.0)
     _, document = run(capsys, "--mu", "0.2275", "--rounds", "1000", "--release-delta", "1e-6")
     assert by_name(document)["theorem-2"]["delta"] == pytest.approx(1e-3)
@@ -164,19 +157,16 @@ def test_the_default_colluders_are_those_of_the_settings():
 
 USAGE = {
     "nothing given": (),
-    "two sources": ("--mu", 1, "--paper-figure", 6),
-    "both kinds of noise": ("--mu", 1, "--noise-multiplier", 1),
+    "two sources": ("--mu", 1, "--noise-multiplier", 1),
     "negative mu": ("--mu", -1),
     "mu of zero": ("--mu", 0),
     "multiplier of zero": ("--noise-multiplier", 0),
     "colluders without sites": ("--mu", 1, "--colluders", 1),
     "ratio without sites": ("--mu", 1, "--ratio", -1),
-    "rounds of a figure": ("--paper-figure", 6, "--rounds", 7),
+    "rounds of a ledger": ("--ledger", "privacy.json", "--rounds", 7),
     "everybody colludes": ("--mu", 1, "--sites", 3, "--colluders", 3),
     "delta of one": ("--mu", 1, "--delta", 1),
     "release delta of one": ("--mu", 1, "--release-delta", 1),
-    "another figure": ("--paper-figure", 7),
-    "a picture of no kind": ("--mu", 1, "--plot", "x.nonsense"),
 }
 
 
@@ -189,71 +179,10 @@ def test_a_wrong_use_has_exit_code_2(name, capsys, tmp_path, monkeypatch):
     assert not said.out  # the header once came before the error of a delta
 
 
-# -- plots and the papers' figures ------------------------------------------------------------
-
-
-def is_png(path: Path) -> bool:
-    return path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-
-
-def test_the_plot_shows_total_epsilon_against_rounds(tmp_path, capsys, privacy):
-    for name, *source in (("a.png", "--mu", "0.1", "--rounds", "30"), ("b.png", "--mu", "2"),
-                          ("sub/c.png", "--ledger", str(privacy()))):  # fmt: skip
-        path = tmp_path / name
-        assert cli.main(["account", *source, "--plot", str(path)]) == 0
-        assert capsys.readouterr().out.endswith(f"{path}\n")
-        assert is_png(path)
-    code, document = run(capsys, "--mu", 1, "--plot", tmp_path / "d.png")
-    assert (code, document["plot"]) == (0, str(tmp_path / "d.png"))
-
-
-def test_figure_6_is_a_case(capsys, tmp_path):
-    code, document = run(capsys, "--paper-figure", "6", "--plot", tmp_path / "6.png")
-    rows = by_name(document)
-    assert code == 0
-    assert rows["gdp"]["epsilon"] == pytest.approx(4380.486576, rel=1e-9)
-    assert rows["rdp"]["epsilon"] == pytest.approx(4429.193205, rel=1e-9)
-    assert is_png(tmp_path / "6.png")
-    rounds, epsilons = account.epsilon_curve(account.paper_figure_6(), "gdp")
-    assert (rounds[0], rounds[-1]) == (1, 1000)
-    assert dict(zip(rounds, epsilons, strict=True))[1] == pytest.approx(15.456156, abs=5.1e-7)
-    assert epsilons == sorted(epsilons)
-    rounds, _ = account.epsilon_curve(account.paper_figure_6(), "strong-printed")
-    assert rounds[-1] < 50  # 2 J delta_i reaches 1
-
-
-def test_figure_5_is_a_case(capsys, tmp_path):
-    code, document = run(capsys, "--paper-figure", "5", "--plot", tmp_path / "5.png")
-    assert code == 0
-    assert is_png(tmp_path / "5.png")
-    rows = {(r["epsilon"], r["colluders"], r["noise"]): r for r in document["deltas"]}
-    row = rows[0.5, 3, 4.0]
-    assert row["cape_printed"] == pytest.approx(0.134, abs=5.1e-4)
-    assert row["pooled_classic"] == pytest.approx(0.169, abs=5.1e-4)
-    assert rows[0.5, 8, 4.0]["cape_printed"] is None
-    assert cli.main(["account", "--paper-figure", "5"]) == 0
-    text = capsys.readouterr().out
-    assert "0.134" in text
-    assert "none" in text
-
-
 def test_a_ledger_without_a_release_is_refused(privacy, capsys):
     path = privacy(lambda d: d["ledger"].update(entries=[], head=GENESIS))
     assert cli.main(["account", "--ledger", str(path)]) == 2
     assert "no releases" in capsys.readouterr().err
-
-
-def test_without_matplotlib_the_remedy_is_named(monkeypatch, capsys, tmp_path):
-    real = builtins.__import__
-
-    def refuse(name, *more, **named):
-        if name == "cape.report.plots":
-            raise ImportError(name)
-        return real(name, *more, **named)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    assert cli.main(["account", "--mu", "1", "--plot", str(tmp_path / "x.png")]) == 2
-    assert "coinstac-cape[report]" in capsys.readouterr().err
 
 
 def test_an_exact_epsilon_of_zero_needs_no_ratio(capsys):

@@ -1,7 +1,5 @@
 """All accountants at the papers' settings, digit by digit, and against one another."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction
@@ -10,45 +8,36 @@ import numpy as np
 import pytest
 
 from cape.errors import ConfigError
-from cape.papers.accountants import ACCOUNTANTS, compare_accountants, paper_deltas
-from cape.papers.correlated import printed_factor, view_factor
-from cape.papers.formulas import (
+from cape.papers.accountants import (
+    ACCOUNTANTS,
     NoiseSharers,
     Releases,
-    basic_composition,
-    classic_delta,
     classic_epsilon,
+    compare_accountants,
     moments_epsilon,
     moments_epsilon_printed,
     rdp_epsilon,
-    rdp_epsilon_improved,
     strong_composition,
     tail_delta,
     tail_epsilon,
-    zcdp_epsilon,
 )
+from cape.papers.correlated import printed_factor, view_factor
 from cape.privacy.accounting import gdp_delta, gdp_epsilon
 from cape.privacy.cost import INFINITE, Cost
 
 SIGMA = 6.2150229201845  # classic noise of (epsilon_i, delta_i) = (0.5, 0.01)
 ROUNDS = (1, 100, 200, 1000)
-COLUMNS = ("gdp", "rdp", "rdp-improved", "tail-bound", "basic")
+COLUMNS = ("gdp", "rdp")
 TABLE = {  # name: f, mu of a round, then for every column the totals at J = 1, 100, 200, 1000
     "outsider": (
         1, 0.22754760208,
         "0.835562541 11.7332304 18.2684376 55.7942911",
         "1.11778202 13.5078262 20.6194909 60.4176461",
-        "0.91379942 12.5683379 19.4818875 58.7267992",
-        "1.033254 12.662549 19.424088 57.744645",
-        "1.19958 152.41 313.57 1665.50",
     ),
     "CAPE, S_C 1": (
         Fraction(28, 15), 0.31088921006,
         "1.17708436 17.4650548 27.7199644 89.4256229",
         "1.54013598 19.7507044 30.7625885 95.5012226",
-        "1.28399102 18.6339537 29.4252449 93.5650421",
-        "1.424649 18.595836 29.129358 91.849207",
-        "1.68369 212.14 436.12 2312.73",
     ),
 }  # fmt: skip
 MUS = (0.02, 0.2, 1.0, 3.7, 12.0)
@@ -87,16 +76,11 @@ def test_the_moments_quadratic_is_rdp_when_its_sign_is_right():
         )
 
 
-def test_rdp_is_its_best_order_under_both_conversions():
+def test_rdp_is_its_best_order():
     for mu, delta in itertools.product(MUS, DELTAS):
         a = 1 + np.geomspace(1e-6, 1e5, 400_001)
         simple = a * mu**2 / 2 - math.log(delta) / (a - 1)
         assert float(simple.min()) == pytest.approx(rdp_epsilon(mu, delta), rel=1e-6)
-        better = a * mu**2 / 2 + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)
-        found = rdp_epsilon_improved(mu, delta)
-        assert max(0.0, float(better.min())) == pytest.approx(found, rel=1e-6, abs=1e-6)
-        assert found <= rdp_epsilon(mu, delta)
-        assert zcdp_epsilon(mu, delta) == pytest.approx(rdp_epsilon(mu, delta), rel=1e-14)
 
 
 def test_strong_composition_says_nothing_as_the_papers_set_it():
@@ -199,7 +183,7 @@ def test_the_papers_epsilon_of_a_release_is_that_against_outsiders():
 
 def test_only_the_known_wrong_accountants_ever_understate():
     """Theorem 2 and the printed strong composition inherit what the classic calibration claims."""
-    wrong = {"classic", "theorem-2", "strong-printed"}
+    wrong = {"theorem-2", "strong-printed"}
     for mu, delta, rounds in itertools.product(MUS, DELTAS, (1, 7)):
         releases = Releases.repeated(mu, rounds=rounds, per_round=2)
         for row in compare_accountants(releases, delta=delta):
@@ -207,14 +191,12 @@ def test_only_the_known_wrong_accountants_ever_understate():
             assert row.holds is not False or (loud and row.accountant.name in wrong), row
 
 
-def test_the_exact_figure_is_below_all_valid_ones_and_equals_the_analytic_one():
+def test_the_exact_figure_is_below_all_valid_ones():
     for mu in MUS:
         rows = {row.accountant.name: row for row in compare_accountants(one(mu), delta=1e-5)}
         exact = rows["gdp"].total.epsilon
         assert exact == gdp_epsilon(mu=mu, delta=1e-5)
-        assert rows["analytic"].total.epsilon == pytest.approx(exact, rel=1e-9)
-        order = [rows[name].total.epsilon for name in ("gdp", "rdp-improved", "rdp")]
-        assert order == sorted(order)
+        assert exact <= min(rows[name].total.epsilon for name in ("rdp", "moments-printed"))
 
 
 def test_a_loud_release_overflows_nothing():
@@ -227,55 +209,33 @@ def test_a_loud_release_overflows_nothing():
     assert found["gdp"] == pytest.approx(gdp_epsilon(mu=200.0, delta=1e-5))
 
 
-def test_releases_are_summed_and_cut():
+def test_releases_are_summed():
     run = Releases.of(Cost(mu2=Fraction(1, n)) for n in (3, 6, 2))
     assert float(run.mu2) == pytest.approx(1.0, rel=1e-15)
     assert run.mu2 >= 1
     assert run.mu >= 1.0
-    assert [run.first(n).count for n in (0, 1, 2, 3, 9)] == [1, 1, 2, 3, 3]
-    many = Releases.repeated(0.5, rounds=10, per_round=2, sites=sites(4, 1, 4))
-    assert many.first(6).mu2 == 3 * Fraction(1, 4)
-    assert many.first(6).sites == many.sites
-    assert basic_composition([(0.5, 2), (1.0, 3)]) == 4.0
     with pytest.raises(ConfigError, match="positive mu"):
         Releases.of([INFINITE])
 
 
 def test_every_accountant_has_a_name_of_its_own_and_one_line():
-    assert len(ACCOUNTANTS) == 14
     for accountant in ACCOUNTANTS.values():
         assert "\n" not in accountant.assumes
         assert 20 < len(accountant.assumes) < 95
 
 
 def test_nothing_is_lost_without_any_noise_worth_naming():
-    for formula in (rdp_epsilon, rdp_epsilon_improved, zcdp_epsilon, moments_epsilon,
-                    moments_epsilon_printed, tail_epsilon, classic_epsilon):  # fmt: skip
+    for formula in (rdp_epsilon, moments_epsilon, moments_epsilon_printed, tail_epsilon,
+                    classic_epsilon):  # fmt: skip
         assert formula(0.0, 1e-5) == 0.0
-    assert rdp_epsilon_improved(1e-9, 0.5) == 0.0
-
-
-def test_figure_5_compares_a_tail_bound_with_the_classic_formula():
-    found = paper_deltas(epsilon=0.5, n_sites=10, colluders=3, noise=4.0)
-    assert found.cape_printed == pytest.approx(0.134, abs=5.1e-4)
-    assert found.pooled_classic == pytest.approx(0.169, abs=5.1e-4)
-    assert found.cape_printed < found.pooled_classic  # the claim of the paper
-    assert found.pooled == pytest.approx(2.7e-3, abs=5.1e-5)
-    assert found.cape == pytest.approx(1.9e-2, abs=5.1e-4)
-    assert found.conventional == pytest.approx(0.156, abs=5.1e-4)
-    assert paper_deltas(epsilon=0.5, n_sites=10, colluders=8, noise=4.0).cape_printed is None
-    assert paper_deltas(epsilon=0.5, n_sites=3, colluders=2, noise=4.0).cape_printed is None
-    assert paper_deltas(epsilon=0.1, n_sites=4, colluders=1, noise=0.5).pooled_classic == 1.0
 
 
 REFUSED = {
-    "noise of figure 5": lambda: paper_deltas(epsilon=0.5, n_sites=4, colluders=1, noise=0.0),
     "delta 0": lambda: rdp_epsilon(1.0, 0.0),
     "delta 1": lambda: compare_accountants(one(1.0), delta=1.0),
     "mu negative": lambda: moments_epsilon(-1.0, 1e-5),
     "mu infinite": lambda: tail_epsilon(math.inf, 1e-5),
     "mu 0 in the tail": lambda: tail_delta(1.0, 0.0),
-    "mu 0 in the classic delta": lambda: classic_delta(1.0, 0.0),
     "delta of a release": lambda: Releases(groups=((Fraction(1), 1),), release_delta=1.0),
     "mu of a round": lambda: Releases.repeated(math.nan, rounds=1),
     "rounds": lambda: Releases.repeated(1.0, rounds=0),

@@ -1,7 +1,5 @@
 """The corrected CAPE formulas; docs/checks/view_of_cape.py holds them against all that is seen."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

@@ -1,6 +1,7 @@
-"""An atlas of any name that a site types is copied to the name that settings allow."""
+"""An atlas of any name that a site types is copied to the name that settings allow.
 
-from __future__ import annotations
+Belongs to `cape/planning/first_settings.py`.
+"""
 
 import tomllib
 from pathlib import Path
@@ -12,8 +13,7 @@ import pytest
 from cape.cli import main
 from cape.data.label_table import table_beside
 from cape.errors import ConfigError
-from cape.planning.atlas_file import adopting
-from cape.planning.first_settings import InitOptions, propose
+from cape.planning.first_settings import InitOptions, adopting, propose
 
 AFFINE = nib.affines.from_matvec(np.diag([10.0, 10.0, 10.0]), [-100.0, -134.0, -72.0])
 

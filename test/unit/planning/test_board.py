@@ -1,10 +1,7 @@
 """The form for a board: a text for every computation, and figures that are computed."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
 from statistics import NormalDist
 
 import pytest
@@ -148,7 +145,7 @@ def test_one_lab_alone_is_told_of_no_other_hospital() -> None:
         ("--set assumed_colluders=4", "CAPE-E"),
     ],
 )
-def test_settings_that_promise_nothing_get_no_form(tmp_path: Path, capsys, words, code) -> None:
+def test_settings_that_promise_nothing_get_no_form(tmp_path, capsys, words, code) -> None:
     path = tmp_path / "settings.toml"
     path.write_text("epsilon = 2\ndelta = 1e-5\nn_sites = 4\n")
     assert main(["promise", "--settings", str(path), *words.split()]) == 2

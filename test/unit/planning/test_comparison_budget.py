@@ -1,7 +1,5 @@
 """What a planned comparison will find: the plan of a run, and a plain word."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,9 +1,6 @@
 """Which settings of a consortium's file a run takes, and which seeds it can have."""
 
-from __future__ import annotations
-
 import warnings
-from pathlib import Path
 
 import pytest
 
@@ -62,7 +59,7 @@ def test_the_files_own_computation_gets_all_of_it_and_nothing_is_said() -> None:
     assert of({"computation": "dpdjica"}, {"computation": "djica"}) == {"computation": "dpdjica"}
 
 
-def test_a_check_takes_the_settings_that_a_run_takes(tmp_path: Path) -> None:
+def test_a_check_takes_the_settings_that_a_run_takes(tmp_path) -> None:
     # `cape validate --set computation=djica` once refused the files that `cape simulate` runs.
     path = tmp_path / "settings.toml"
     path.write_text('n_components = 4\nscore = "tanh"\nstandardize = "demean"\n')
@@ -76,9 +73,7 @@ def test_a_check_takes_the_settings_that_a_run_takes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, MAX_SEED + 1, 1.0, True])
-def test_a_seed_that_no_site_can_have_is_refused(
-    seed: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_seed_that_no_site_can_have_is_refused(seed: object, tmp_path, capsys) -> None:
     # --seed -1 once meant no seed: noise of the operating system, and "private" on the page;
     # one above 2^63 - 1 ended in a text about site policies.
     (tmp_path / "data" / "local0").mkdir(parents=True)

@@ -1,7 +1,5 @@
 """``cape init`` on tables of people: every column is named; ranges are never those of the data."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 
@@ -41,7 +39,7 @@ def written(folder: Path, names: list[str]) -> Path:
     return folder
 
 
-def test_every_column_is_named_with_its_kind(tmp_path: Path) -> None:
+def test_every_column_is_named_with_its_kind(tmp_path) -> None:
     folder = written(tmp_path / "lab", list(COLUMNS))
     proposal = propose(InitOptions(folder=folder))
     told, settings = "\n".join(proposal.counts), tomllib.loads(proposal.text)
@@ -62,7 +60,7 @@ def test_every_column_is_named_with_its_kind(tmp_path: Path) -> None:
     assert "39" not in proposal.text
 
 
-def test_ranges_do_not_hang_on_data(tmp_path: Path) -> None:
+def test_ranges_do_not_hang_on_data(tmp_path) -> None:
     one = propose(InitOptions(folder=written(tmp_path / "one" / "lab", list(COLUMNS))))
     kept = COLUMNS["age"]
     try:
@@ -73,7 +71,7 @@ def test_ranges_do_not_hang_on_data(tmp_path: Path) -> None:
     assert one.text == other.text
 
 
-def test_a_column_that_a_site_lacks_is_said_and_not_asked(tmp_path: Path) -> None:
+def test_a_column_that_a_site_lacks_is_said_and_not_asked(tmp_path) -> None:
     names = ["dx", "age", "left hippocampus"]
     written(tmp_path / "study" / "a", names)
     written(tmp_path / "study" / "b", [names[0], names[2]])
@@ -86,7 +84,7 @@ def test_a_column_that_a_site_lacks_is_said_and_not_asked(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("names", [["dx", "crp"], ["notes"]])
-def test_without_outcomes_of_a_known_range_the_owner_states_them(tmp_path: Path, names) -> None:
+def test_without_outcomes_of_a_known_range_the_owner_states_them(tmp_path, names) -> None:
     proposal = propose(InitOptions(folder=written(tmp_path / "lab", names)))
     settings = tomllib.loads(proposal.text)
     assert settings["computation"] == "capecontrast"
@@ -94,7 +92,7 @@ def test_without_outcomes_of_a_known_range_the_owner_states_them(tmp_path: Path,
     assert names[-1] in proposal.text
 
 
-def test_a_table_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_read_is_named_with_the_reason(tmp_path) -> None:
     folder = written(tmp_path / "lab", ["dx", "age"])
     (folder / "phenotype").mkdir()
     (folder / "phenotype" / "iq.tsv").write_text("subject\tiq\np1\t100\n")
@@ -106,7 +104,7 @@ def test_a_table_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) ->
     assert unread[0].startswith("lab: phenotype/iq.tsv: A table of people does not say who is who")
 
 
-def test_other_files_beside_tables_are_refused_or_named(tmp_path: Path) -> None:
+def test_other_files_beside_tables_are_refused_or_named(tmp_path) -> None:
     """Settings of tables were written for a folder of images whose people nobody stated."""
     folder = written(tmp_path / "lab", ["dx", "age"])
     (folder / "README.txt").write_text("notes\n")

@@ -1,7 +1,5 @@
 """``cape init``: a folder becomes settings that its owner can read; what is open is asked."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import tomllib
@@ -630,7 +628,7 @@ def test_maps_are_named_in_the_settings_with_what_can_be_asked_of_them(
     )
 
 
-def test_tables_of_one_ending_get_a_layout_for_each_site(tmp_path: Path) -> None:
+def test_tables_of_one_ending_get_a_layout_for_each_site(tmp_path) -> None:
     """Proposed was `--layout sub-L000_roi.csv`, the name of one file of the first site."""
     for label in "LP":
         for m in range(3):

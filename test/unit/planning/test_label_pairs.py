@@ -1,9 +1,6 @@
 """``cape pairs``: left and right labels of an atlas, from the names of its table."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -126,7 +123,7 @@ def test_the_setting_is_what_a_run_reads(tmp_path, capsys):
     ("cat12.csv", "ROIid;ROIabbr;ROIname;Voxel\n1;lA;Left A;9\n2;rA;Right A;9\n"),
     ("schaefer.csv", "ROI Label,ROI Name,R,A,S\n1,LH_Vis_1,-2,5,9\n2,RH_Vis_1,2,5,9\n"),
 ])  # fmt: skip
-def test_tables_of_every_kind(tmp_path: Path, name: str, text: str) -> None:
+def test_tables_of_every_kind(tmp_path, name: str, text: str) -> None:
     (tmp_path / name).write_bytes(text.encode())
     assert pair_names(read_label_table(tmp_path / name)).pairs == ((1, 2),)
 

@@ -5,8 +5,6 @@ Files lie on a disk.  What `cape people` prints is typed into it, until it says 
 Belongs to `cape/planning/people.py`.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import random
@@ -95,7 +93,7 @@ def check_run_is_refused(folder: Path, config: Config) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_list_is_read_right_or_refused_and_what_is_printed_leads_on(
-    case: Case, tmp_path: Path, capsys
+    case: Case, tmp_path, capsys
 ) -> None:
     folder = laid_out(case, tmp_path / "data")
     said = people_said(folder, capsys)
@@ -175,7 +173,7 @@ def check_manifest(case: Case, folder: Path, ways: list[str], capsys) -> None:
     assert check(case, people_said(Path(place), capsys), below)
 
 
-def test_lists_with_files_missing_are_never_read_wrong(tmp_path: Path) -> None:
+def test_lists_with_files_missing_are_never_read_wrong(tmp_path) -> None:
     r, n = random.Random(5), 0
     for case in CASES:
         for k in range(4):

@@ -3,8 +3,6 @@
 Belongs to `cape/planning/consortium_folder.py`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -26,7 +24,7 @@ BUDGET = {"epsilon": 4.0, "delta": 1e-5}
 
 
 @pytest.mark.parametrize("space", IMAGES)
-def test_images_and_parcels_are_for_spatial_group_ica(space: str, tmp_path: Path) -> None:
+def test_images_and_parcels_are_for_spatial_group_ica(space: str, tmp_path) -> None:
     """On real brains temporal ICA separated nothing in 18 of 18 runs, and budget said yes."""
     settings = {**BUDGET, "feature_space": space}
     assert proposed(settings) == "capegica"
@@ -61,7 +59,7 @@ def test_the_name_of_a_computation_is_taken_as_it_stands() -> None:
     assert proposed({**BUDGET, "computation": "capemean", "feature_space": "mask"}) == "capemean"
 
 
-def test_a_file_that_names_none_is_for_whatever_has_all_its_settings(tmp_path: Path) -> None:
+def test_a_file_that_names_none_is_for_whatever_has_all_its_settings(tmp_path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text('mask = "MNI152-10mm"\nn_components = 6\n', encoding="utf-8")
     settings = read_settings(path, {"computation": "capedjica"})

@@ -1,13 +1,9 @@
 """Whether a folder is that of one site."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from cape.data.folders import sites_below
 
 
-def test_a_text_beside_the_folders_of_sites_makes_no_site_of_them(tmp_path: Path) -> None:
+def test_a_text_beside_the_folders_of_sites_makes_no_site_of_them(tmp_path) -> None:
     """Since .txt may hold series, a README.txt once made a person of a consortium's folder."""
     (tmp_path / "local0").mkdir()
     (tmp_path / "local0" / "sub-1.1D").write_text("1 2\n3 4\n")

@@ -1,7 +1,5 @@
 """The one type for mu squared: what it adds, compares, shows and refuses."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from types import SimpleNamespace

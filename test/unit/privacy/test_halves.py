@@ -1,7 +1,5 @@
 """Halves of a site's people: nobody is in both, and no data move anybody."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -4,8 +4,6 @@ Every order is tried on the product's own decisions and lines (`support.ledger_m
 that are broken on purpose are found.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a run costs the people in it, and how totals add up."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -3,8 +3,6 @@
 Belongs to `cape/protocol/secure_sum.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`join`: what must be equal everywhere is compared, and every difference is named."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from dataclasses import replace
@@ -140,7 +138,7 @@ def test_sites_are_those_that_the_owner_counts_and_names(said, problem) -> None:
     assert caught.value.public.startswith(f"CAPE-E152 {problem};")
 
 
-def test_sites_that_share_the_noise_need_an_owner_who_says_number_of_they_are() -> None:
+def test_sites_that_share_the_noise_need_an_owner_who_says_how_many_they_are() -> None:
     """Site and aggregator refuse; whole noise at each site, or none, needs no number."""
     phase = join("toy", planned, then="next")
     for said in ({"n_sites": 3}, {"site_names": "A,B,C"}, {"noise": "local"}, {"private": False}):

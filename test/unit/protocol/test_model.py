@@ -1,7 +1,5 @@
 """The trace and the charges of a run, as a party's state carries them."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import Any

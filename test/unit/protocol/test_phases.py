@@ -1,7 +1,5 @@
 """The engine alone, driving a toy protocol: sites send a number, the aggregator adds them."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from dataclasses import dataclass, replace

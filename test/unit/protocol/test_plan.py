@@ -1,7 +1,5 @@
 """The plan: made by the aggregator from the settings, believed by no site."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction

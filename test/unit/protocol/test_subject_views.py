@@ -1,17 +1,14 @@
 """Volumes of a moved head are left out of temporal rounds."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np
 
 from cape.algorithms.pca import leading_projector
-from cape.lab.synthetic.generators import generate
-from cape.lab.synthetic.presets import PRESETS
 from cape.protocol.ports import Stacks, View
 from cape.protocol.secure_sum import chunks, stacks_behind
 from cape.protocol.subject_views import SPIKE, map_subjects, unit_trace, without_spikes
+from presets import study_of
 
 
 def test_a_volume_far_above_the_median_counts_as_the_mean() -> None:
@@ -38,7 +35,7 @@ def test_subjects_without_a_typical_volume_are_left_alone() -> None:
 
 def test_spikes_take_no_direction_of_the_common_subspace() -> None:
     """Without the rule .73 of the weakest of 20 directions was kept, and 4 networks lost once."""
-    study = generate(PRESETS["spikes"], n_subjects=16, seed=9471)
+    study = study_of("spikes", n_subjects=16, seed=9471)
     truth = np.linalg.qr(study.B.T @ study.A)[0]
     subjects = [unit_trace(Y) for Y in study.subjects()]
 

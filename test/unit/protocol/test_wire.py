@@ -1,7 +1,5 @@
 """The codec: canonical bytes, and a refusal for everything that is not the declared type."""
 
-from __future__ import annotations
-
 import base64
 import json
 import tracemalloc

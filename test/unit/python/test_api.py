@@ -1,7 +1,5 @@
 """The Python interface: lazily imported, frozen results, an estimator that can be cloned."""
 
-from __future__ import annotations
-
 import dataclasses
 import runpy
 import subprocess

@@ -3,8 +3,6 @@
 Belongs to `cape/python/api.py`.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import doctest

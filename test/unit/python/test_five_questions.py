@@ -5,8 +5,6 @@ products it is adjusted for what does not contain it (type II).
 Belongs to `cape/python/groups.py`.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

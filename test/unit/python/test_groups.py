@@ -1,7 +1,5 @@
 """`cape.compare_groups`: whole protocol runs from tables in this process."""
 
-from __future__ import annotations
-
 import warnings
 from itertools import count
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What notebooks show: sentence, maps and claims of a result, a plan, a picture in any kernel."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 

@@ -1,7 +1,5 @@
 """Maps on a grid as they are drawn: where they are cut, on which side, at which threshold."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The record of a comparison and the tables beside it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -82,11 +80,17 @@ def test_counts_of_public_cells_are_columns_of_the_sites(tmp_path) -> None:
     assert files.read_table(hidden / "sites.tsv")[0]["weight"] == "n/a"
 
 
-def test_edges_are_matrices_of_regions_too(tmp_path) -> None:
+def with_edges(folder: Path) -> GroupComparison:
+    """Write the tables of 15 edges, one of which is withheld."""
     rows = [effect(name, 0.01 * k) for k, name in enumerate(EDGE_NAMES)]
     rows[3] = withheld(EDGE_NAMES[3], "ties")
     result = compared(rows, EDGES)
-    write_tables(tmp_path, result)
+    write_tables(folder, result)
+    return result
+
+
+def test_edges_are_matrices_of_regions_too(tmp_path) -> None:
+    result = with_edges(tmp_path)
     lines = (tmp_path / "matrix_SZ-control_d.tsv").read_text().splitlines()
     assert lines[0].split("\t") == ["region", *NETWORKS]
     assert lines[1].split("\t") == ["C01", "0", "0", "0.01", "0.02", "n/a", "0.04"]
@@ -97,9 +101,7 @@ def test_edges_are_matrices_of_regions_too(tmp_path) -> None:
 
 def test_pandas_and_nilearn_take_effects_and_matrices_as_they_are(tmp_path) -> None:
     pandas, plotting = pytest.importorskip("pandas"), pytest.importorskip("nilearn.plotting")
-    rows = [effect(name, 0.01 * k) for k, name in enumerate(EDGE_NAMES)]
-    rows[3] = withheld(EDGE_NAMES[3], "ties")
-    write_tables(tmp_path, compared(rows, EDGES))
+    with_edges(tmp_path)
     effects = pandas.read_csv(tmp_path / "effects.tsv", sep="\t")
     assert effects["d"].dtype == float
     assert effects["d"].isna().sum() == 1
@@ -113,9 +115,7 @@ def test_pandas_and_nilearn_take_effects_and_matrices_as_they_are(tmp_path) -> N
 
 @pytest.mark.skipif(shutil.which("Rscript") is None, reason="R is not installed here")
 def test_r_takes_effects_and_matrices_as_the_page_on_files_says(tmp_path) -> None:
-    rows = [effect(name, 0.01 * k) for k, name in enumerate(EDGE_NAMES)]
-    rows[3] = withheld(EDGE_NAMES[3], "ties")
-    write_tables(tmp_path, compared(rows, EDGES))
+    with_edges(tmp_path)
     page = (Path(__file__).parents[3] / "docs/reports.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"`(read\.delim\(file[^`]*)`", page)
     script = f"""
@@ -127,12 +127,6 @@ def test_r_takes_effects_and_matrices_as_the_page_on_files_says(tmp_path) -> Non
         ["Rscript", "-e", script], cwd=tmp_path, check=True, capture_output=True, text=True
     )
     assert told.stdout == "numeric 1 numeric TRUE"
-
-
-def test_a_pattern_of_edges_is_a_matrix_of_weights(tmp_path) -> None:
-    write_tables(tmp_path, pattern(0.9))
-    assert [path.name for path in tmp_path.glob("matrix_*.tsv")] == ["matrix_SZ-control_weight.tsv"]
-    assert pattern(0.9).matrix("", "weight")[0, 1] == pytest.approx(15**-0.5)
 
 
 def test_edges_within_a_domain_stand_on_the_diagonal() -> None:

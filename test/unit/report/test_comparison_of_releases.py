@@ -4,8 +4,6 @@ Runs are played in floats (`support.fast_comparison`); their data are known.
 Belongs to `cape/report/comparison.py`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -3,8 +3,6 @@
 Belongs to `cape/report/comparison_page.py` and its templates.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import html
 import math

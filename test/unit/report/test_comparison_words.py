@@ -1,7 +1,5 @@
 """What a comparison says of its record: findings, nulls by intervals, and why nothing is said."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

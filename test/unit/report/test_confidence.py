@@ -1,7 +1,5 @@
 """Noise band and expected correlation: right on planted maps, silent where they would not be."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from itertools import pairwise
@@ -13,8 +11,7 @@ import utility
 from cape.algorithms.scores import match_maps
 from cape.computations import load
 from cape.forecast.temporal import TemporalRule
-from cape.lab.synthetic.generators import generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, generate
 from cape.protocol.outcome import IcaOutcome
 from cape.report import confidence, page
 from cape.report.consortium import components_of
@@ -126,6 +123,15 @@ def spectrum(*top: float, rest: int = 60, edge: float = 0.4) -> np.ndarray:
     return np.r_[np.array(top), np.linspace(edge * 0.9, -edge * 0.9, rest)]
 
 
+def hint(
+    values: np.ndarray, requested: int, g: float, *, edge: float = 0.4, n_components: int
+) -> confidence.ModelOrderHint:
+    rule = TemporalRule(n_components=requested)
+    return confidence.hint(
+        values, rule, requested=requested, edge=edge, n_components=n_components, g=g
+    )
+
+
 def text_of(hint: confidence.ModelOrderHint) -> str:
     """Return what the page says of a hint."""
     return page.text_of("order.txt.j2", hint=hint)
@@ -133,18 +139,14 @@ def text_of(hint: confidence.ModelOrderHint) -> str:
 
 def test_a_clear_gap_suggests_the_number_of_components_before_it():
     values = spectrum(*np.linspace(1.0, 0.8, 12))
-    found = confidence.hint(
-        values, TemporalRule(n_components=20), requested=20, edge=0.4, n_components=12, g=500.0
-    )
+    found = hint(values, 20, 500.0, n_components=12)
     assert (found.suggested, found.above, found.doubtful) == (12, 12, False)
     assert "a clear gap after eigenvalue 12." in text_of(found)
 
 
 def test_more_directions_than_asked_for_suggest_at_least_so_many():
     values = spectrum(*np.linspace(1.0, 0.5, 9))
-    found = confidence.hint(
-        values, TemporalRule(n_components=5), requested=5, edge=0.4, n_components=3, g=500.0
-    )
+    found = hint(values, 5, 500.0, n_components=3)
     assert found.suggested == 9
     assert found.doubtful
     assert "R is probably too small" in text_of(found)
@@ -153,9 +155,7 @@ def test_more_directions_than_asked_for_suggest_at_least_so_many():
 def test_networks_under_the_noise_edge_are_not_advised_away():
     """At G 110 13 of 20 networks stood above the edge, all 20 came back, and R = 13 was advised."""
     values = np.r_[np.linspace(1.6, 0.75, 30), np.linspace(0.7, -0.9, 70)]
-    found = confidence.hint(
-        values, TemporalRule(n_components=20), requested=20, edge=1.1, n_components=20, g=110.0
-    )
+    found = hint(values, 20, 110.0, edge=1.1, n_components=20)
     assert (found.suggested, found.doubtful) == (None, False)
     assert 0 < found.above < 20
     assert "does not tell how many components there are" in text_of(found)
@@ -163,12 +163,8 @@ def test_networks_under_the_noise_edge_are_not_advised_away():
 
 def test_r_beyond_all_that_such_a_budget_was_seen_to_give_is_doubtful():
     values = spectrum(*np.linspace(1.0, 0.8, 20))
-    small = confidence.hint(
-        values, TemporalRule(n_components=20), requested=20, edge=0.4, n_components=20, g=100.0
-    )
-    large = confidence.hint(
-        values, TemporalRule(n_components=20), requested=20, edge=0.4, n_components=20, g=500.0
-    )
+    small = hint(values, 20, 100.0, n_components=20)
+    large = hint(values, 20, 500.0, n_components=20)
     assert small.doubtful
     assert "At this budget up to 18 components" in text_of(small)
     assert not large.doubtful

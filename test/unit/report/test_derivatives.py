@@ -1,7 +1,5 @@
 """The data set of single people: names, runs apart, a row for every volume of a file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The files of the consortium and of one site: content, bytes, and what must not be in them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -141,15 +139,21 @@ def test_the_privacy_statement_can_be_checked_by_anybody(tmp_path):
     assert privacy["if_more_collude"][0]["epsilon"] > privacy["epsilon"]
 
 
-def test_a_graph_is_said_and_more_colluders_than_it_is_made_for_leave_one_share(tmp_path):
+def with_sites(n: int, *, survivors: int, colluders: int, aggregation: str):
+    """Return an outcome of so many sites like the first."""
     made = example.outcome()
-    entries = [dataclasses.replace(made.roster.sites[0], site=f"site{i:02}") for i in range(50)]
-    roster = dataclasses.replace(made.roster, sites=tuple(entries), survivors=45, colluders=1)
+    entries = [dataclasses.replace(made.roster.sites[0], site=f"site{i:02}") for i in range(n)]
+    roster = dataclasses.replace(
+        made.roster, sites=tuple(entries), survivors=survivors, colluders=colluders
+    )
+    settings = {**made.settings, "aggregation": aggregation}
+    return dataclasses.replace(made, roster=roster, settings=settings)
+
+
+def test_a_graph_is_said_and_more_colluders_than_it_is_made_for_leave_one_share(tmp_path):
     figures = {}
     for way in ("all-sites", "secagg"):
-        run = dataclasses.replace(
-            made, roster=roster, settings={**made.settings, "aggregation": way}
-        )
+        run = with_sites(50, survivors=45, colluders=1, aggregation=way)
         figures[way] = load(write(tmp_path / way, run), "privacy.json")
     said = " ".join(figures["secagg"]["assumptions"])
     assert "masks against 14 others in a random graph, 9 of whom" in said
@@ -163,12 +167,7 @@ def test_a_graph_is_said_and_more_colluders_than_it_is_made_for_leave_one_share(
 
 def test_of_drop_outs_more_colluders_than_two_lists_allow_leave_one_share(tmp_path):
     """S 10, t 7, S_C 3: a fourth could sign two lists, which open both secrets of a site."""
-    made = example.outcome()
-    entries = [dataclasses.replace(made.roster.sites[0], site=f"site{i:02}") for i in range(10)]
-    roster = dataclasses.replace(made.roster, sites=tuple(entries), survivors=7, colluders=3)
-    run = dataclasses.replace(
-        made, roster=roster, settings={**made.settings, "aggregation": "secagg"}
-    )
+    run = with_sites(10, survivors=7, colluders=3, aggregation="secagg")
     privacy = load(write(tmp_path, run), "privacy.json")
     rows = {row["colluders"]: row["mu"] for row in privacy["if_more_collude"]}
     assert rows == dict.fromkeys((4, 6), pytest.approx(privacy["mu"] * math.sqrt(4)))

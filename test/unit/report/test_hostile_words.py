@@ -6,8 +6,6 @@ effects.tsv, and ``<img onerror=...>`` a picture where methods.md is shown as a 
 Belongs to `cape/report/results.py`.
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

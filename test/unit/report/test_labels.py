@@ -1,7 +1,5 @@
 """Nearest networks: the built-in atlas, the user's own image, and what chance gives."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path
@@ -141,9 +139,7 @@ def test_what_is_not_above_chance_has_no_name_but_its_nearest_network(tmp_path):
     ("curvature", "gate", "named"),
     [(0.2, True, ["visual", ""]), (0.0, True, ["", ""]), (0.0, False, ["", ""])],
 )  # fmt: skip
-def test_only_maps_that_their_time_courses_confirmed_get_a_name(
-    tmp_path, curvature, gate, named
-) -> None:
+def test_only_maps_that_their_time_courses_confirmed_get_a_name(tmp_path, curvature, gate, named):
     space = brain()
     made = outcome(space, A=labels.bundled(space).values[:, [VISUAL, SOMATOMOTOR]])
     judged = example.verdict_of(2, gate=gate, curvature=curvature)

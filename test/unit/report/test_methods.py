@@ -1,7 +1,5 @@
 """What a paper can say: the data, the versions, what to cite; at a site with its counts."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import stat

@@ -1,7 +1,5 @@
 """The consortium page: self-contained, readable by everybody, made of released files only."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """privacy.json of a run that asks halves of the people, and of one that compares groups."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

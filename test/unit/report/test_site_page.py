@@ -1,7 +1,5 @@
 """The private folder of a site: which files, what is in them, and the page made from them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -18,8 +16,7 @@ from cape.algorithms.component_order import z_scores
 from cape.cli import main
 from cape.counting import CountedPeople
 from cape.errors import ConfigError
-from cape.lab.synthetic.generators import blob_maps
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, blob_maps
 from cape.privacy.ledger import read_entries
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import SiteOutcome, Table
@@ -38,7 +35,6 @@ COLUMNS = {
     "loadings.tsv": ["subject", "C01", "C02", "C03"],
     "fnc.tsv": ["subject", "C01-C02", "C01-C03", "C02-C03"],
     "spectra.tsv": ["subject", "unit", "frequency", "C01", "C02", "C03"],
-    "spectra_summary.tsv": ["subject", "measure", "C01", "C02", "C03"],
     "map_agreement.tsv": ["subject", "C01", "C02", "C03"],
     "second_level.tsv": ["subject_label", "map_name", "effects_map_path"],
     "map_agreement_noise.tsv": ["subject", "C01", "C02", "C03"],
@@ -225,12 +221,13 @@ def test_a_row_of_the_table_of_connectivity_is_a_vector_of_nilearn(tmp_path):
 
 def test_the_page_shows_every_chapter_with_pictures(private):
     page = (private / "index.html").read_text()
-    for title in ("Subjects", "Checks", "Clipping", "Time courses", "Spectra", "connectivity",
+    for title in ("Subjects", "Checks", "Clipping", "Time courses", "connectivity",
                   "Maps of single subjects", "What left this site", "Ledger of this site",
                   "Handling"):  # fmt: skip
         assert f"{title}</h2>" in page, title
-    # Scans of all subjects, 3 time courses, spectra, 2 of connectivity, agreement, 3 sheets of maps
-    assert page.count("<img ") == 11
+    # Scans of all subjects, 3 time courses, 2 of connectivity, agreement, 3 sheets of maps
+    assert page.count("<img ") == 10
+    assert "Scans of 3 subjects: tSNR 40 to 42, median 41, worst sub-01" in page
     assert "sub-99" in page
     assert len(page) < 3_000_000
 
@@ -377,35 +374,6 @@ def test_the_closing_reply_is_added_only_where_a_list_is_kept(private, tmp_path)
     cape.report.append_sent(private, {"seq": 47})
     assert (private / "sent.jsonl").read_text() == before + '{"seq": 47}\n'
     (private / "sent.jsonl").write_text(before)
-
-
-# -- what the scans and spectra are worth ----------------------------------------------------------
-
-
-def test_spectra_are_summed_up_by_range_and_by_their_bands():
-    """Two seconds between volumes; power where it was put: at .05 Hz, and at .20 Hz."""
-    time = 2.0 * np.arange(256)
-    slow, fast = np.sin(2 * np.pi * 0.05 * time), np.sin(2 * np.pi * 0.20 * time)
-    courses = np.stack([slow + 0.1 * fast, fast + 0.1 * slow]).astype(np.float32)
-    found = subjects.spectrum(courses, 2.0)
-    low, high = subjects.low_to_high(found, 2.0)
-    assert low == pytest.approx(100.0, rel=0.2)
-    assert high == pytest.approx(0.01, rel=0.2)
-    # Above the slow one there are places without power, above the fast one too.
-    assert (subjects.dynamic_range(found) > 20.0).all()
-    flat = dataclasses.replace(found, power=np.ones_like(found.power))
-    assert np.array_equal(subjects.dynamic_range(flat), [0.0, 0.0])
-    assert subjects.low_to_high(found, 0.0) is None
-    assert subjects.low_to_high(subjects.spectrum(courses, 4.0), 4.0) is None
-
-
-def test_the_page_tells_scans_and_spectra_of_its_subjects(private):
-    page = (private / "index.html").read_text()
-    assert "Scans of 3 subjects: tSNR 40 to 42, median 41, worst sub-01" in page
-    assert "Spectra, medians over subjects" in page
-    rows = files.read_table(private / "spectra_summary.tsv")
-    assert {row["measure"] for row in rows} == {"dynamic_range_db", "low_to_high"}
-    assert len(rows) == 2 * len(LABELS)
 
 
 @pytest.mark.usefixtures("_no_pictures")

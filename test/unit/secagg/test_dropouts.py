@@ -6,8 +6,6 @@ sum, exactly, or the run ends because fewer than t sites are left at some step.
 Belongs to `cape/secagg/site_steps.py`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import random

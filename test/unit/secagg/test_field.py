@@ -1,7 +1,5 @@
 """Fixed point, exact clip, decoding (cape/secagg/field.py)."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

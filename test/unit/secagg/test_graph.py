@@ -1,7 +1,5 @@
 """The graph of many sites: where it is refused, and what it is before it is known."""
 
-from __future__ import annotations
-
 import pytest
 
 from cape.errors import SecureAggregationError

@@ -1,7 +1,5 @@
 """Keys and zero-sum noise (cape/secagg/keys.py)."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from pathlib import Path

@@ -3,8 +3,6 @@
 Belongs to `cape/secagg/keys.py`.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from cape.errors import SecureAggregationError

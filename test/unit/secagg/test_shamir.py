@@ -1,7 +1,5 @@
 """Shamir sharing (cape/secagg/shamir.py)."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 

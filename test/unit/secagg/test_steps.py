@@ -1,7 +1,5 @@
 """SecureAgg, step by step: what every party refuses (cape/secagg/*steps.py)."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import itertools

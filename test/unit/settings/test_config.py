@@ -1,10 +1,7 @@
 """Settings: what a form or a file gives becomes a checked, frozen record or a clear refusal."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
-import math
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.documents import parse_json
-from cape.settings.option import choices, did_you_mean, option
+from cape.settings.option import option
 from cape.settings.words import parse_shape
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-5}
@@ -192,10 +189,3 @@ def test_one_reader_of_json_refuses_a_key_that_stands_twice_and_nothing_reads_pa
         ("wire.py", "simplejson.loads"),
         ("array_file.py", "json.loads"),
     }
-
-
-def test_helpers_for_names_and_choices() -> None:
-    assert did_you_mean("epsilom", ["epsilon", "delta"]) == "; did you mean 'epsilon'?"
-    assert did_you_mean("qqq", ["epsilon"]) == ""
-    assert choices(int) == ()
-    assert math.isfinite(Config.from_input(GIVEN).epsilon)

@@ -1,7 +1,5 @@
 """The question of a comparison, as an owner types it."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -1,7 +1,5 @@
 """What settings mean is said in one place: `resolve`."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import typing

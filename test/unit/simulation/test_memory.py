@@ -1,7 +1,5 @@
 """Errors of runs in memory and from Python carry their cause; no text names a file not there."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Where a simulation may write: never over data, never over what is not its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -42,7 +40,7 @@ def test_results_never_lie_over_the_data_they_come_from(data: Path) -> None:
     assert sorted(path for path in data.rglob("*") if path.is_file()) == before
 
 
-def test_a_folder_that_is_no_earlier_result_is_not_replaced(data: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_earlier_result_is_not_replaced(data: Path, tmp_path) -> None:
     precious = tmp_path / "out" / "local0" / "thesis.txt"
     precious.parent.mkdir(parents=True)
     precious.write_text("three years")
@@ -51,7 +49,7 @@ def test_a_folder_that_is_no_earlier_result_is_not_replaced(data: Path, tmp_path
     assert precious.read_text() == "three years"
 
 
-def test_results_within_the_data_are_refused_with_a_folder_that_is_taken(tmp_path: Path) -> None:
+def test_results_within_the_data_are_refused_with_a_folder_that_is_taken(tmp_path) -> None:
     """`cape simulate .` in a site's folder wrote to ./out, and was told to choose another."""
     place = tmp_path / "a b"
     with pytest.raises(ConfigError, match="choose a folder beside them: --out") as refused:
@@ -61,9 +59,7 @@ def test_results_within_the_data_are_refused_with_a_folder_that_is_taken(tmp_pat
 
 
 @pytest.mark.usefixtures("no_pages")
-def test_what_stopped_an_earlier_run_does_not_stay_beside_a_good_one(
-    data: Path, tmp_path: Path
-) -> None:
+def test_what_stopped_an_earlier_run_does_not_stay_beside_a_good_one(data: Path, tmp_path) -> None:
     """It stayed of a site that had been taken away since."""
     left = tmp_path / "out" / "gone" / "site-error.txt"
     left.parent.mkdir(parents=True)
@@ -73,13 +69,13 @@ def test_what_stopped_an_earlier_run_does_not_stay_beside_a_good_one(
 
 
 @pytest.mark.parametrize("name", ["consortium", "remote"])
-def test_a_site_is_not_called_like_a_folder_of_results(name: str, tmp_path: Path) -> None:
+def test_a_site_is_not_called_like_a_folder_of_results(name: str, tmp_path) -> None:
     # A site called "consortium" once replaced the results after the budget was spent.
     with pytest.raises(ConfigError, match=f"cannot be called '{name}'"):
         check_places({name: tmp_path / "data" / name}, tmp_path / "out")
 
 
-def test_an_owner_of_a_simulation_need_not_name_the_product(data: Path, tmp_path: Path) -> None:
+def test_an_owner_of_a_simulation_need_not_name_the_product(data: Path, tmp_path) -> None:
     """Not even with settings that every computation has: sites are told its name."""
 
     def stop(line: object) -> None:
@@ -91,7 +87,7 @@ def test_an_owner_of_a_simulation_need_not_name_the_product(data: Path, tmp_path
 
 
 @pytest.mark.usefixtures("no_pages")
-def test_a_run_without_noise_needs_no_epsilon_on_any_way(data: Path, tmp_path: Path) -> None:
+def test_a_run_without_noise_needs_no_epsilon_on_any_way(data: Path, tmp_path) -> None:
     # Epsilon 0 of such a run was refused when its settings came back from a document.
     settings = {**QUICK, "private": "no"}
     for through in ("memory", "wire"):
@@ -100,7 +96,7 @@ def test_a_run_without_noise_needs_no_epsilon_on_any_way(data: Path, tmp_path: P
 
 
 @pytest.mark.usefixtures("no_pages")
-def test_only_a_folder_with_planted_maps_is_called_synthetic(data: Path, tmp_path: Path) -> None:
+def test_only_a_folder_with_planted_maps_is_called_synthetic(data: Path, tmp_path) -> None:
     # The README tells people to run their own files like this: those were called synthetic too.
     settings = {**QUICK, "private": "no"}
     for synthetic in (True, False):
@@ -116,7 +112,7 @@ def test_only_a_folder_with_planted_maps_is_called_synthetic(data: Path, tmp_pat
      (True, None, True, False)],
 )  # fmt: skip
 def test_a_lab_with_its_own_ledger_and_real_noise_is_no_simulation(
-    ledger: bool, seed: int | None, planted: bool, real: bool, data: Path, tmp_path: Path
+    ledger: bool, seed: int | None, planted: bool, real: bool, data: Path, tmp_path
 ) -> None:
     # Its paper would have said "all sites were simulated" of its own people.
     for other in ("local1", "local2", *([] if planted else ["truth.npz"])):
@@ -137,7 +133,7 @@ def test_a_lab_with_its_own_ledger_and_real_noise_is_no_simulation(
     assert "of 1 site;" in text
 
 
-def test_an_installed_package_needs_no_file_of_the_repository(tmp_path: Path) -> None:
+def test_an_installed_package_needs_no_file_of_the_repository(tmp_path) -> None:
     """A process per round was started as local.py, which no wheel holds; nor is `.` imported."""
     here = Path(cape.__file__).parent
     shutil.copytree(here, tmp_path / "lib/cape", ignore=shutil.ignore_patterns("__pycache__"))
@@ -163,7 +159,7 @@ def test_an_installed_package_needs_no_file_of_the_repository(tmp_path: Path) ->
 @pytest.mark.usefixtures("no_pages")
 @pytest.mark.parametrize("through", ["memory", "wire"])
 def test_the_page_of_a_simulation_is_drawn_once(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, through: str
+    data: Path, tmp_path, monkeypatch, through: str
 ) -> None:
     """It was drawn by the aggregator and again with the score: a tenth of a run's time."""
     drawn: list[bool] = []
@@ -181,7 +177,7 @@ def test_the_page_of_a_simulation_is_drawn_once(
     ("through", "all_pages"), [("memory", False), ("wire", False), ("memory", True)]
 )
 def test_the_first_site_has_a_page_and_the_others_where_they_are_asked_for(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, through: str, all_pages: bool
+    data: Path, tmp_path, monkeypatch, through: str, all_pages: bool
 ) -> None:
     """Half of the time of `make run` went into pages of sites that nobody opened."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)

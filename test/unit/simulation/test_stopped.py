@@ -3,8 +3,6 @@
 Belongs to `cape/simulation/simulate.py`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

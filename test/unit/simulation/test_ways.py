@@ -1,9 +1,6 @@
 """Ways of a simulation: what is there when the parties of a run begin."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +13,7 @@ class BegunError(Exception):
     """All parties have begun; nothing more is of interest."""
 
 
-def test_parties_begin_when_their_folders_and_policies_are_there(tmp_path: Path) -> None:
+def test_parties_begin_when_their_folders_and_policies_are_there(tmp_path) -> None:
     # Containers once began before: what was mounted as site-policy.toml became a folder.
     write_consortium(
         tmp_path / "data",

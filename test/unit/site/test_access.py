@@ -1,7 +1,5 @@
 """Who looked at data and never answered is counted; what a round was asked is held to."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The ports of the parties: charges, policy, publishing."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 from types import SimpleNamespace
@@ -124,6 +122,13 @@ SPACE_ONLY = SimpleNamespace(space=FeatureSpace.of_matrix(6))
 """A source of which only the feature space is asked."""
 
 
+def card_of(**said: Any) -> SiteCard:
+    return SiteCard(
+        protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
+        space=FeatureSpace.of_matrix(6), noise="os", **said,
+    )  # fmt: skip
+
+
 def roster(*sites: str) -> Roster:
     entries = tuple(RosterEntry(site=s, nonce="0" * 32, n_subjects=4) for s in sites)
     return Roster(
@@ -133,10 +138,7 @@ def roster(*sites: str) -> Roster:
 
 
 def test_a_site_admits_settings_card_and_roster_one_after_the_other() -> None:
-    card = SiteCard(
-        protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
-        space=FeatureSpace.of_matrix(6), noise="os",
-    )  # fmt: skip
+    card = card_of()
     site = party(source=SPACE_ONLY)
     for facts in (None, card, roster("A", "B", "C")):
         site.admit(facts)
@@ -286,10 +288,7 @@ def test_every_file_is_read_once_and_what_is_kept_is_what_a_second_reading_gives
 
 
 def test_a_site_checks_its_own_line_of_the_roster() -> None:
-    card = SiteCard(
-        protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
-        space=FeatureSpace.of_matrix(6), noise="os",
-    )  # fmt: skip
+    card = card_of()
     listed = roster("A", "B", "C")
     changed = tuple(replace(entry, n_subjects=1000) for entry in listed.sites)
     for told in (
@@ -306,10 +305,7 @@ def test_a_site_checks_its_own_line_of_the_roster() -> None:
 
 def test_counts_leave_only_under_a_setting_that_names_their_column() -> None:
     """The policy looks at settings; a card that says more than they name does not leave."""
-    card = SiteCard(
-        protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
-        space=FeatureSpace.of_matrix(6), noise="os", counts=(1, 3),
-    )  # fmt: skip
+    card = card_of(counts=(1, 3))
     with pytest.raises(PrivacyBudgetError, match="E168"):
         party(source=SPACE_ONLY).admit(card)
 
@@ -330,10 +326,7 @@ def test_counts_leave_only_under_a_setting_that_names_their_column() -> None:
 
 
 def test_what_a_site_lacks_is_listed_as_it_said() -> None:
-    card = SiteCard(
-        protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
-        space=FeatureSpace.of_matrix(6), noise="os", lacks=("amygdala",),
-    )  # fmt: skip
+    card = card_of(lacks=("amygdala",))
     site, listed = party(source=SPACE_ONLY), roster("A", "B", "C")
     site.admit(card)
     for lacks in ((), ("hippocampus",)):
@@ -345,10 +338,7 @@ def test_what_a_site_lacks_is_listed_as_it_said() -> None:
 
 
 def test_a_real_site_is_not_drawn_into_a_seeded_run() -> None:
-    card = SiteCard(
-        protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
-        space=FeatureSpace.of_matrix(6), noise="os",
-    )  # fmt: skip
+    card = card_of()
     site = party(source=SPACE_ONLY)
     site.admit(card)
     with pytest.raises(PrivacyBudgetError, match="E154"):

@@ -1,7 +1,5 @@
 """Files of a site are whole or not there, and one process holds a folder."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """The ledger that outlives a run: added up per person, charged once, never past the limit."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

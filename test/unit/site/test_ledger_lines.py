@@ -1,7 +1,5 @@
 """Lines of a ledger of all runs: each follows from the last, and damage is refused by its place."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What the operator of a site names (cape/site/places.py)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The site's own file: it can only tighten what the owner of a run asks for."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import tomllib

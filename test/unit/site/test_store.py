@@ -1,7 +1,5 @@
 """What a site writes down: stored once, repeated exactly, refused otherwise."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

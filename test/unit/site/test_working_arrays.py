@@ -3,8 +3,6 @@
 Belongs to `cape/site/store.py`.
 """
 
-from __future__ import annotations
-
 import binascii
 import errno
 import mmap

@@ -1,7 +1,5 @@
 """The public feature space: its digest, and labels that are unpacked within bounds."""
 
-from __future__ import annotations
-
 import base64
 import tracemalloc
 import zlib

@@ -1,7 +1,5 @@
 """``basis = "templates"``: the owner's public maps are the basis in which everything happens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,18 +53,6 @@ def test_maps_that_depend_on_each_other_or_are_too_few_are_refused():
     with pytest.raises(ConfigError, match="allowed 2 to 2; the public basis has 2 directions"):
         capedjica.PLANNER.basis_size(config(), space(maps[:, :2]), 100.0)
     assert capedjica.PLANNER.basis_size(config(), space(maps), 100.0) == K
-
-
-@pytest.mark.parametrize("kind", ["npy", "csv"])
-def test_every_format_gives_the_same_digest(tmp_path, kind):
-    maps = np.random.default_rng(0).standard_normal((D, K)).astype(np.float32)
-    path = tmp_path / f"templates.{kind}"
-    if kind == "npy":
-        np.save(path, maps)
-    else:
-        np.savetxt(path, maps, delimiter=",", fmt="%.9g")
-    found = with_templates(FeatureSpace.of_matrix(D), tmp_path, site="B")
-    assert found.digest == space(maps).digest
 
 
 @pytest.fixture

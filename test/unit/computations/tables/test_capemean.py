@@ -1,7 +1,5 @@
 """capemean: estimators against plain numpy, then whole runs in the simulator."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -18,9 +16,8 @@ from cape.computations.tables import capemean
 from cape.errors import CapeWarning, ConfigError, PrivacyBudgetError
 from cape.protocol.messages import FeatureSpace
 from cape.settings.resolved import resolve
-from cape.simulation.dropout import ActiveSites
 from cape.simulation.run_loop import run_to_end
-from cape.simulation.transports import DocumentTransport, InProcess, make_places
+from cape.simulation.transports import ActiveSites, DocumentTransport, InProcess, make_places
 from cape.site.context import SiteContext
 from cape.site.policy import SitePolicy
 from support.simulation import simulate

@@ -1,7 +1,5 @@
 """compspec.json and inputspec.json: valid for COINSTAC, and what they start is what they say."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import typing

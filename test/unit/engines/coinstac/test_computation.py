@@ -1,7 +1,5 @@
 """How everybody learns why the aggregator ended a run: an engine calls nobody after an error."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

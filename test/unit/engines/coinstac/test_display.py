@@ -1,7 +1,5 @@
 """The result table and the form of COINSTAC's application: words, and settings and back."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

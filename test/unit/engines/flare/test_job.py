@@ -1,7 +1,5 @@
 """A job of FLARE holds no code, and what each party keeps for itself stands in its own file."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import json
@@ -58,7 +56,8 @@ def test_a_job_of_a_comparison_carries_the_public_maps_and_their_names(tmp_path,
     """The page of FLARE's consortium had no pictures, nor did the owner's settings the names."""
     labels = np.arange(8, dtype=np.int16).reshape(2, 2, 2)
     nib.save(nib.Nifti1Image(labels, np.eye(4)), tmp_path / "mine.nii.gz")
-    (tmp_path / "mine.txt").write_text("".join(f"{n} Region{n} 0 0 {n} 0\n" for n in range(1, 8)))
+    rows = "".join(f"{n}\tRegion{n}\n" for n in range(1, 8))
+    (tmp_path / "mine.tsv").write_text(f"index\tname\n{rows}")
     given = {"epsilon": 8.0, "delta": 1e-5, "n_sites": 4, "outcomes": "fnc",
              "variables": "dx control/SZ", "formula": "dx", "accept_low_quality": True}  # fmt: skip
     (tmp_path / "settings.toml").write_text(toml_text(given | {"computation": "capecontrast"}))
@@ -66,13 +65,15 @@ def test_a_job_of_a_comparison_carries_the_public_maps_and_their_names(tmp_path,
     words += ["--maps", str(tmp_path / "mine.nii.gz")]
     assert main([*words, str(tmp_path / "job")]) == 0
     config_folder = tmp_path / "job" / "app" / "config"
-    assert (config_folder / "public_maps.txt").read_text().startswith("1 Region1")
+    assert (config_folder / "public_maps.tsv").read_text().endswith(rows)
     assert maps_in(config_folder).read_bytes() == (tmp_path / "mine.nii.gz").read_bytes()
     found = read_job(tmp_path / "job")
     assert found.settings["networks"].startswith("Region1, Region2")
     # A run that goes on shows them too.
-    assert main(["flare", "job", "--resume", str(tmp_path / "job"), str(tmp_path / "again")]) == 0
-    assert contents(tmp_path / "again") == contents(tmp_path / "job")
+    again = tmp_path / "again (2)"
+    assert main(["flare", "job", "--resume", str(tmp_path / "job"), str(again)]) == 0
+    assert f"-j '{again}' --startup-kit" in capsys.readouterr().out  # as a shell takes it
+    assert contents(again) == contents(tmp_path / "job")
     assert maps_in(tmp_path / "job") is None
     assert main([*words[:4], str(tmp_path / "no"), *words[-2:], "--set", "epsilon=8"]) == 2
     assert "regresses on no maps" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """FLARE's rounds without FLARE: bytes in, bytes out, whatever is lost or killed on the way."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

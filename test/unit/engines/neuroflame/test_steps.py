@@ -4,8 +4,6 @@ The stand-in holds what the framework does with the functions of an iterative wo
 payload goes through JSON, arguments are filled by name, state is never used.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect

@@ -1,9 +1,5 @@
 """The folders that COINSTAC's engine maps, before it is started (cape/lab/engines/coinstac.py)."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from cape.data.templates import file_of_maps
@@ -21,7 +17,7 @@ from cape.lab.engines.coinstac import _link_or_copy, _replace_maps
     ],
 )
 def test_named_maps_stand_for_those_of_a_site_whose_own_folder_stays(
-    tmp_path: Path, name: str, placed: str
+    tmp_path, name: str, placed: str
 ) -> None:
     """Under a name of maps: by its own it might be read as somebody's images."""
     site, base, maps = tmp_path / "site", tmp_path / "base", tmp_path / name

@@ -1,7 +1,5 @@
 """Which image a simulation in containers starts, and what it says where there is none."""
 
-from __future__ import annotations
-
 import types
 
 import pytest

@@ -1,7 +1,5 @@
 """A study of two groups in images: what is planted is there, and tables say who is who."""
 
-from __future__ import annotations
-
 import csv
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Synthetic consortia: layout, ground truth, determinism, and that the truth can be found again."""
 
-from __future__ import annotations
-
 import hashlib
 import tomllib
 from pathlib import Path
@@ -162,17 +160,6 @@ def test_two_sided_brains_are_so_and_smooth_ones_are_the_same_noise_without_netw
 
 def test_the_command_offers_every_preset():
     assert list(get_args(PresetName)) == list(DEFAULTS)
-
-
-def test_matrices_of_unequal_lengths_are_written_at_their_own_lengths(tmp_path):
-    write_consortium(
-        tmp_path / "c",
-        Request(preset="lengths", site_sizes=(6,), n_timepoints=50, n_networks=3, seed=1),
-    )
-    files = sorted((tmp_path / "c" / "local0").glob("*.npy"))
-    lengths = [np.load(file).shape[1] for file in files]
-    assert len(set(lengths)) > 1
-    assert min(lengths) >= config_of(tmp_path / "c").min_timepoints
 
 
 def test_subjects_are_split_unequally_and_completely():

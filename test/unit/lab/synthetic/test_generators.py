@@ -1,12 +1,9 @@
 """Synthetic studies: the facts stated about them, and draws that do not move."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from cape.lab.synthetic.generators import garch_sources, generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, garch_sources, generate
 from figures_lib._study import djica_sim, djica_sim_maps
 from support.closed_forms import map_energy
 

@@ -3,14 +3,12 @@
 Belongs to `cape/lab/synthetic/generators.py`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from cape.errors import ConfigError
 from cape.lab.synthetic import generators
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS
 
 
 class Counted:
@@ -27,7 +25,7 @@ class Counted:
         return self.rng.uniform(*given)
 
 
-def test_more_maps_than_find_room_end_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_maps_than_find_room_end_in_a_sentence(monkeypatch) -> None:
     """30 maps of `paper` were drawn for ever: a study of 30 networks never ended."""
     monkeypatch.setattr(generators, "LISTS", 3)
     counted = Counted(1)

@@ -1,7 +1,5 @@
 """A study of volumes: what is planted is there, and its settings ask for what its tables hold."""
 
-from __future__ import annotations
-
 import csv
 import tomllib
 

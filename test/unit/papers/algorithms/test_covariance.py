@@ -1,15 +1,12 @@
 """The papers' subspace from covariances, and the whitening from its eigenvalues."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from cape.algorithms.estimators import UNCLIPPED
 from cape.algorithms.linalg import smat, svec
 from cape.algorithms.whitening import reduce_subject, whiten
-from cape.lab.synthetic.generators import generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, generate
 from cape.papers.algorithms.covariance import CovariancePca, EigenWhitening
 from cape.protocol.subject_views import map_stack, unit_trace
 

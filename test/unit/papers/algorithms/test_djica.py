@@ -1,7 +1,5 @@
 """djICA of Baker et al.: stacked PCA, one sphere, blocks, epochs, blow-ups; quality by oracles."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

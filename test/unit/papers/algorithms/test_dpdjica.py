@@ -1,7 +1,5 @@
 """DP-djICA of 2016: its parts as printed, and why its label is "none"."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,15 +1,12 @@
 """Infomax of the paper: gradients, clips, steps, and the quality it reaches without noise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from cape.algorithms.estimators import UNCLIPPED
 from cape.algorithms.scores import isi
 from cape.algorithms.unmixing import unit_rows
-from cape.lab.synthetic.generators import Study, generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import PRESETS, Study, generate
 from cape.papers.algorithms.infomax import (
     BIAS_BOUND,
     GRADIENT_BOUND,

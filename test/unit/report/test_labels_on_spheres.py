@@ -1,6 +1,7 @@
-"""Names of maps on spheres: the label that is there, and none that a turned map would have got."""
+"""Names of maps on spheres: the label that is there, and none that a turned map would have got.
 
-from __future__ import annotations
+Belongs to `cape/report/labels.py`.
+"""
 
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from nibabel.cifti2.cifti2_axes import BrainModelAxis, LabelAxis, ScalarAxis
 
 from cape.errors import ConfigError
-from cape.report import surface_names
+from cape.report.labels import match_on_spheres, template_on
 from cape.report.surfaces import Hemisphere
 from support.surfaces import SIDES, sphere
 
@@ -53,36 +54,34 @@ def smooth_noise(n: int, rng: np.random.Generator, width: float = 0.35) -> np.nd
 
 @pytest.mark.parametrize("of", ["label", "scalar"])
 def test_a_map_gets_the_name_of_where_it_is(tmp_path, of):
-    template = surface_names.template_on(labels(tmp_path / f"x.d{of}.nii", of=of), SPHERES)
+    template = template_on(labels(tmp_path / f"x.d{of}.nii", of=of), SPHERES)
     assert template.labels == tuple(f"{'net' if of == 'label' else 'map'}{k}" for k in range(1, 6))
     rng = np.random.default_rng(2)
     z = np.concatenate([PARCEL[KEPT] == 3, PARCEL[KEPT] == 3]).astype(float)[:, None] * -4.0
     z = np.c_[z + 0.5 * smooth_noise(1, rng) / 10, smooth_noise(1, rng)]
-    (found, noise) = surface_names.match_on_spheres(z, template, SPHERES)
+    (found, noise) = match_on_spheres(z, template, SPHERES)
     assert found.label.endswith("4")
     assert found.r < -found.chance  # the sign of a map is a convention, and it is kept
     assert 0.1 < noise.chance < 1.0  # of smooth maps, far above that of as many vertices
     # The same maps give the same file.
-    assert surface_names.match_on_spheres(z, template, SPHERES)[1] == noise
+    assert match_on_spheres(z, template, SPHERES)[1] == noise
 
 
 def test_of_smooth_noise_1_map_in_20_is_above_chance(tmp_path):
     """60 maps; 9 or more of them by a share of .05: a false alarm once in 500."""
-    template = surface_names.template_on(labels(tmp_path / "x.dlabel.nii"), SPHERES)
+    template = template_on(labels(tmp_path / "x.dlabel.nii"), SPHERES)
     maps = smooth_noise(60, np.random.default_rng(4))
-    above = sum(
-        abs(m.r) > m.chance for m in surface_names.match_on_spheres(maps, template, SPHERES)
-    )
+    above = sum(abs(m.r) > m.chance for m in match_on_spheres(maps, template, SPHERES))
     assert above <= 8
 
 
 def test_what_is_none_is_refused_with_what_is_wanted(tmp_path):
     path = labels(tmp_path / "x.dlabel.nii")
     with pytest.raises(ConfigError, match="CAPE-E270"):
-        surface_names.template_on(path, ())
+        template_on(path, ())
     with pytest.raises(ConfigError, match="CAPE-E273"):
-        surface_names.template_on(path, SPHERES, ["one", "two"])
+        template_on(path, SPHERES, ["one", "two"])
     nib.save(nib.Nifti1Image(np.ones((3, 3, 3), np.float32), np.eye(4)), tmp_path / "volume.nii")
     for name in ("volume.nii", "absent.dlabel.nii"):
         with pytest.raises(ConfigError, match=r"CAPE-E271.*dlabel\.nii"):
-            surface_names.template_on(tmp_path / name, SPHERES)
+            template_on(tmp_path / name, SPHERES)
