@@ -29,6 +29,8 @@ from cape.errors import (
     CapeError,
     DataError,
     MessageError,
+    OutOfPhaseError,
+    ReplayError,
     ReportedError,
     StoppedError,
     public_text,
@@ -40,6 +42,8 @@ from cape.site.places import SitePlaces
 if TYPE_CHECKING:
     from cape.space.public_basis import BasisCache
 
+# A refusal of a document, after which the run may go on as if it had not come
+GOES_ON: Final = (StoppedError, OutOfPhaseError, MessageError, ReplayError)
 PERMIT: Final = "Correct its permissions or its name, or mount it again; it is only read."
 
 
@@ -79,7 +83,7 @@ def run(
             raise StoppedError("E261", party=request.who, detail=why_and_where(err)) from err
     except Exception as err:  # raised again
         write_error(request.output, err)
-        if request.role == "local" and not isinstance(err, StoppedError):
+        if request.role == "local" and not isinstance(err, GOES_ON):
             # The run ends here; the working arrays of one that is asked again are made again.
             from cape.site.store import FileStore
 
