@@ -27,10 +27,10 @@ from cape.engines.coinstac.documents import (
 from cape.errors import (
     CATALOGUE,
     CapeError,
+    ConsortiumError,
     DataError,
     MessageError,
-    OutOfPhaseError,
-    ReplayError,
+    ProtocolError,
     ReportedError,
     StoppedError,
     public_text,
@@ -42,8 +42,6 @@ from cape.site.places import SitePlaces
 if TYPE_CHECKING:
     from cape.space.public_basis import BasisCache
 
-# A refusal of a document, after which the run may go on as if it had not come
-GOES_ON: Final = (StoppedError, OutOfPhaseError, MessageError, ReplayError)
 PERMIT: Final = "Correct its permissions or its name, or mount it again; it is only read."
 
 
@@ -83,7 +81,9 @@ def run(
             raise StoppedError("E261", party=request.who, detail=why_and_where(err)) from err
     except Exception as err:  # raised again
         write_error(request.output, err)
-        if request.role == "local" and not isinstance(err, GOES_ON):
+        # After a document that does not belong here the run may go on as if it had not come.
+        goes_on = isinstance(err, ProtocolError) and not isinstance(err, ConsortiumError)
+        if request.role == "local" and not isinstance(err, StoppedError) and not goes_on:
             # The run ends here; the working arrays of one that is asked again are made again.
             from cape.site.store import FileStore
 
