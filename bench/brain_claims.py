@@ -4,7 +4,7 @@ Cohorts of 20 people, good ones and ones of which a part is replaced; the releas
 second moments (projectors, their mean, noise of the same deviation), all after it by the code of a
 run.  "true": |r| above .5 with one of the 20 maps, without privacy, of 20 other people.
 
-Synthetic people resemble real ones in what can be compared (`RESTING`; the last table): it was
+Synthetic people resemble real ones in what can be compared (`Resting`; the last table): it was
 chosen by these moments alone, before any claim of such people was looked at.
 """
 

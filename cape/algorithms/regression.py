@@ -114,7 +114,7 @@ class Regression:
         known = facts_of(self, state)
         clip = UNCLIPPED if self.noiseless else 1.0
         return tuple(
-            _query(one, known[one.term], table_of(known[one.term])[one.name], clip)
+            _query(known[one.term], table_of(known[one.term])[one.name], clip)
             for _, one in _of_round(self, state.round + 1)
         )
 
@@ -206,7 +206,7 @@ def facts_of(regression: Regression, state: Regressed) -> tuple[Facts, ...]:
     return tuple(known)
 
 
-def _query(release: _Release, f: Facts, look: Look, clip: float) -> SubjectQuery:
+def _query(f: Facts, look: Look, clip: float) -> SubjectQuery:
     bound, part = look.bound(f), look.part
 
     def answer(stack: Data) -> Array:

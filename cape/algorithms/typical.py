@@ -74,7 +74,7 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
             blocks[:, K:] = 0.0  # nobody is missing
         return blocks.ravel()
     if name == "design":
-        return _moments(f, size, noise)
+        return _moments(f, noise)
     if name == "moments":
         return np.asarray(svec(np.eye(p)) * float((ball(normals(4000, p), f.b) ** 2).mean()))
     if name == "balance":
@@ -107,7 +107,7 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
     return value
 
 
-def _moments(f: Facts, size: int, noise: float) -> Array:
+def _moments(f: Facts, noise: float) -> Array:
     p, q = f.p, f.q
     S = np.diag(np.where(f.public.ranges, 0.6, 1.0))
     if f.public.protected:

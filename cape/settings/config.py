@@ -201,6 +201,10 @@ class Config:
         if not re.fullmatch(r"[A-Za-z0-9]*", self.space):
             raise out_of_range("space", self.space, "letters and digits, as after space- in a name")
         self._check_layout()
+        if 0 < self.max_timepoints < self.min_timepoints:
+            problem = f"max_timepoints={self.max_timepoints} is below min_timepoints"
+            do = "raise it, or lower min_timepoints: nobody would have enough."
+            raise ConfigError("E012", problem=problem, do=do)
         if 0 < self.low_pass <= self.high_pass:
             raise out_of_range("low_pass", self.low_pass, f"above high_pass = {self.high_pass}")
         # It names a member of an archive, so it must contain no path.

@@ -46,8 +46,12 @@ _NOTES: Final = ("site-error.txt", "site-notice.txt")
 _ARRAYS: Final = "cape-*.arrays*"
 _JOURNAL: Final = ".cape"
 _OF_RUN: Final = "cape-site.json"
-# What a simulation's working folder is known by, also one that is half deleted
-_IN_WORK: Final = (f"{BEGUN}*", f"{STATE}*", "replaced", "*/output", "*/cache", "*/*.toml")
+# What a simulation's working folder is known by, also one that is half deleted: never by names that
+# other programs use as well
+_IN_WORK: Final = (
+    *(f"{BEGUN}*", f"{STATE}*", "*/output/.cape", "*/output/cape-*", "*/output/private"),
+    *("*/cache/cape-*", "replaced/*/private", "replaced/*/cape-*"),
+)
 BUSY: Final = "a run computes here now; type this again later"
 UNKNOWN: Final = (
     "no ledger here knows its run, which may go on: name the ledger with --file; without one, "
@@ -130,7 +134,8 @@ def traces_of(
     own = {text for text in labels if bare(text) == label}
     # A number alone is in dates as well.
     typed = {person.strip()} if re.search(r"[^\W\d_]", person) else set()
-    named = _names({*own, *typed, f"sub-{label}"})
+    of_files = {name for at in whole for name in _files_of(at, label)}
+    named = _names({*own, *typed, f"sub-{label}", *of_files})
     homes = [at for at in below if at.name == HOME]
     journals = [_journal(at) for at in below if at.name == _JOURNAL]
     known = (*ledgers, *(at / LEDGER_NAME for at in homes), *_named_by(journals))
@@ -228,12 +233,24 @@ def _of_killed(folder: Path) -> Iterator[Removal]:
     yield Removal(path=folder, what=what, remove=remove, is_of_all=True)
 
 
+def _rows_of(folder: Path, label: str) -> list[dict[str, str]]:
+    rows = files.read_table(folder / SUBJECT_TABLE)
+    return [row for row in rows if bare(row["label"]) == label]
+
+
+def _files_of(folder: Path, label: str) -> set[str]:
+    """Return the names of a person's files, without folders only if no other's is called so."""
+    mine, others = set[str](), set[str]()
+    for row in files.read_table(folder / SUBJECT_TABLE):
+        (mine if bare(row["label"]) == label else others).update(row["files"].split("; "))
+    return mine | {Path(name).name for name in mine} - {Path(name).name for name in others}
+
+
 def _of_private(folder: Path, label: str) -> Iterator[Removal]:
     """Yield what a private folder holds of a person; a missing page is made again."""
-    rows = [row for row in files.read_table(folder / SUBJECT_TABLE) if bare(row["label"]) == label]
+    rows = _rows_of(folder, label)
     stems = {row["subject"] for row in rows} - {files.EMPTY_CELL}
-    names = {name for row in rows for name in (row["label"], *row["files"].split("; "))}
-    named = _names({*names, *(Path(name).name for name in names), *stems})
+    named = _names({*(row["label"] for row in rows), *_files_of(folder, label), *stems})
     tables = {
         path: kept
         for path in sorted(folder.glob("*.tsv"), key=lambda path: path.name == SUBJECT_TABLE)

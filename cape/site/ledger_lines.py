@@ -284,7 +284,10 @@ def check_head(path: Path, lines: list[bytes]) -> None:
         rounds = side_path(path, "rounds")
         earlier = side_path(path, "key").exists() or (rounds.is_dir() and any(rounds.iterdir()))
         if len(lines) > 1 or earlier:
-            raise damaged_ledger("what is known of its length is gone") from None
+            raise damaged_ledger(
+                "what is known of its length is gone (if no run was ever charged here, delete the "
+                "ledger and its .key)"
+            ) from None
         return
     except ValueError:
         raise damaged_ledger("what is known of its length is damaged") from None

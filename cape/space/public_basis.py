@@ -52,7 +52,7 @@ def widest_basis(how: Resolved, space: FeatureSpace) -> int:
 
 
 def size_of_volume(space: FeatureSpace) -> int:
-    """Return d of a run without noise in a mask: one direction for `CM3` of its volume.
+    """Return d of a run without noise in a mask: a direction for `CM3_OF_DIRECTION` of volume.
 
     A whole brain has about 750 smooth directions above rounding, half of one 480 (`kernel`).
     """

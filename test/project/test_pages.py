@@ -43,7 +43,7 @@ def test_inputspec_is_the_same_in_both_places() -> None:
 
 
 def test_generated_files_are_up_to_date() -> None:
-    """If this fails: make pages."""
+    """If this fails: make compspec."""
     assert not pages.stale(ROOT)
 
 

@@ -189,3 +189,12 @@ def test_one_reader_of_json_refuses_a_key_that_stands_twice_and_nothing_reads_pa
         ("wire.py", "simplejson.loads"),
         ("array_file.py", "json.loads"),
     }
+
+
+def test_nobody_is_cut_below_what_a_person_needs() -> None:
+    """People of 120 volumes were cut to 20, and counted, where 100 are needed."""
+    said = str(refuse({"max_timepoints": 20, "min_timepoints": 60}))
+    assert "E012" in said
+    assert "max_timepoints=20 is below min_timepoints" in said
+    few = Example.from_input({**GIVEN, "max_timepoints": 60, "min_timepoints": 60})
+    assert few.max_timepoints == 60

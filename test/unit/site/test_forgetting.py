@@ -17,9 +17,10 @@ from cape.data.data_store import DataStore, marks_of
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import Table
 from cape.report import files
+from cape.report.private_folder import PRIVATE, SUBJECT_TABLE
 from cape.site import forgetting
 from cape.site.files import folder_lock
-from cape.site.forgetting import Traces, traces_of
+from cape.site.forgetting import Traces, _files_of, _names, _without, traces_of
 from cape.site.ledger_file import LifetimeLedgerFile, ListedPerson
 from cape.site.store import FileStore
 from support import report_example as example
@@ -289,3 +290,27 @@ def test_a_person_is_found_without_the_policy_and_nobody_is_called_nobody(
     assert "No ledger was named" in nothing
     # Nobody is called nobody where nothing was looked at, or names cannot be compared.
     assert "NOBODY" not in nothing + told("77", *file)
+
+
+def test_a_row_of_somebody_whose_file_has_the_same_last_name_stays(tmp_path) -> None:
+    """Of x/rest.csv and y/rest.csv the row of checks of the second went with the first's person."""
+    folder = tmp_path / PRIVATE
+    folder.mkdir()
+    rows = [("P1", "sub-P1", "x/rest.csv; x/more.csv"), ("P2", "sub-P2", "y/rest.csv")]
+    files.write_table(folder / SUBJECT_TABLE, ["label", "subject", "files"], rows)
+    assert _files_of(folder, "P1") == {"x/rest.csv", "x/more.csv", "more.csv"}
+    checks = [("y/rest.csv: 1 cell",), ("x/rest.csv: 2 cells",), ("more.csv: 1 cell",)]
+    files.write_table(folder / "checks.tsv", ["text"], checks)
+    named = _names(_files_of(folder, "P1"))
+    _, kept = _without(folder / "checks.tsv", "P1", set(), named)
+    assert [row["text"] for row in kept] == ["y/rest.csv: 1 cell"]
+
+
+def test_a_folder_of_another_program_is_no_simulation_of_ours(tmp_path) -> None:
+    """Any .work with a folder cache in it was deleted whole."""
+    work = tmp_path / "project" / ".work" / "job"
+    for name in ("cache", "output", "data"):
+        (work / name).mkdir(parents=True)
+    (work / "data" / "thesis.txt").write_text("mine")
+    traces_of("A1", [tmp_path]).remove()
+    assert (work / "data" / "thesis.txt").read_text() == "mine"
