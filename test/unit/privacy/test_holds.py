@@ -397,3 +397,20 @@ def test_a_part_never_lets_a_run_charge_more_than_it_holds() -> None:
         found = holds.charge(Spending(runs=(one,)), "one", asked, charged).word
         assert found == word
         charged += [asked] if word == "in" else []
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "returns"),
+    [
+        ("asked", "", True),
+        ("held", "", True),
+        ("yielded", "", True),
+        ("failed", spending.BY_HAND, True),
+        ("failed", "an error of its own", False),
+        ("finished", "", False),
+        ("closed", "", False),
+    ],
+)
+def test_a_run_may_return_unless_it_is_over_or_failed_by_itself(state, why, returns) -> None:
+    """Somebody who is forgotten must not be deleted below a run that goes on."""
+    assert holds.may_return(examples.run(state=state, why=why)) is returns
