@@ -136,6 +136,7 @@ class _OnThisComputer:
             home=folder / ".cape-site",
             store=self._store,
             maps=self._maps,
+            place=party,
         )
 
 

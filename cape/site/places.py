@@ -16,9 +16,10 @@ HOME_VARIABLE = "CAPE_SITE_HOME"
 IMAGE_VARIABLE = "CAPE_IMAGE_DIGEST"
 STORE_VARIABLE = "CAPE_CACHE"
 MAPS_VARIABLE = "CAPE_SITE_MAPS"
+PLACE_VARIABLE = "CAPE_SIMULATED_SITE"
 VARIABLES = (
     POLICY_VARIABLE, IDENTITY_VARIABLE, HOME_VARIABLE, IMAGE_VARIABLE, STORE_VARIABLE,
-    MAPS_VARIABLE,
+    MAPS_VARIABLE, PLACE_VARIABLE,
 )  # fmt: skip
 NO_STORE = "none"
 # A simulation's own files: the setup of a finished run, and the folder in which it works until
@@ -48,6 +49,8 @@ class SitePlaces:
     # Folder for data read from the site's files; `NO_STORE`: none; "" = see `store_folder`
     store: str = ""
     maps: Path | None = None  # file of public maps; None = the one in the folder of the data
+    # Tells people of simulated sites apart, which share a ledger and names; empty: a site alone
+    place: str = ""
     # Whether the engine keeps the folder of the data from run to run, and puts no file into it
     data_last: bool = False
     user_cache: Path | None = None  # cache folder of this user
@@ -65,12 +68,16 @@ class SitePlaces:
             image=variables.get(IMAGE_VARIABLE, ""),
             store=variables.get(STORE_VARIABLE, ""),
             maps=path(MAPS_VARIABLE),
+            place=variables.get(PLACE_VARIABLE, ""),
             user_cache=path("XDG_CACHE_HOME") or (user and user / ".cache"),
         )
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of a new process: `variables` with these paths and no others."""
-        own = (self.policy, self.identity, self.home, self.image, self.store, self.maps)
+        own = (
+            *(self.policy, self.identity, self.home, self.image, self.store, self.maps),
+            self.place,
+        )
         rest = {name: text for name, text in variables.items() if name not in VARIABLES}
         return rest | {name: str(v) for name, v in zip(VARIABLES, own, strict=True) if v}
 

@@ -102,7 +102,8 @@ class AskedTwice(transports.NewProcess):
 def test_a_memory_wire_and_processes_give_the_same_bytes(name, tmp_path, monkeypatch) -> None:
     """Files of the consortium and of the sites; a killed and restarted process changes nothing."""
     if name == PRODUCT:  # once is enough: the driver is the same for all
-        monkeypatch.setattr(ways, "NewProcess", AskedTwice)
+        play = functools.partial(ways._on_this_computer, AskedTwice)
+        monkeypatch.setitem(ways.WAYS, "process", ways.Way(play=play))
     monkeypatch.setenv("PYTHONPATH", str(helper.no_pictures(tmp_path / "hidden")))
     found = played(name, tmp_path, ("memory", "wire", "process"))
     assert found["memory"] == found["wire"] == found["process"]

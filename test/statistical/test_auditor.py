@@ -236,6 +236,7 @@ def test_clipping_the_sum_in_place_of_each_subject_is_seen(monkeypatch):
 def test_half_the_sensitivity_is_seen(monkeypatch):
     """C charged for 2 C: true mu 4 for 2, and all parties' own checks agree with the mistake."""
     monkeypatch.setattr(mechanisms, "integer_sensitivity", lambda shape, clip_int, size: clip_int)
+    monkeypatch.setattr(mechanisms, "_is_coarse", lambda event, clip: False)
     with pytest.raises(AssertionError, match=TOO_MUCH):
         check_sound(*audit_canary())
 

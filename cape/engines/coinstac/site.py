@@ -306,6 +306,7 @@ def _context(
             dataset_id=policy.dataset_id,
             data=open_source(),
             owner=request.owner,
+            place=places.place,
         )
     context = SiteContext(
         site=request.party,

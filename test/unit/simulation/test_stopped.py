@@ -297,11 +297,11 @@ def test_a_run_stopped_while_results_are_put_in_place_puts_the_others_there(
     real = module._replace
     calls = []
 
-    def replace(new, old):
+    def replace(work, new, old):
         calls.append(old.name)
         if len(calls) == 4:  # the common results
             raise KeyboardInterrupt
-        real(new, old)
+        real(work, new, old)
 
     given = {"out": tmp_path / "out", "settings": SETTINGS, "replace": False, "seed": 3,
              "policy": SitePolicy.of_simulation(private_results=True)}  # fmt: skip

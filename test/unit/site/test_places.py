@@ -10,6 +10,7 @@ ALL = {
     "CAPE_SITE_POLICY": "/own/p.toml", "CAPE_SITE_IDENTITY": "/own/keys",
     "CAPE_SITE_HOME": "/own/home", "CAPE_IMAGE_DIGEST": "sha256:1",
     "CAPE_CACHE": "/own/kept", "CAPE_SITE_MAPS": "/own/maps.nii.gz",
+    "CAPE_SIMULATED_SITE": "local0",
 }  # fmt: skip
 
 
@@ -17,8 +18,8 @@ ALL = {
 def test_a_variable_that_is_empty_or_missing_names_nothing(name) -> None:
     found = SitePlaces.from_environment({name: ALL[name]})
     assert found == SitePlaces.from_environment(dict.fromkeys(VARIABLES, "") | {name: ALL[name]})
-    values = (found.policy, found.identity, found.home, found.image, found.store, found.maps)
-    assert [str(v) for v in values if v] == [ALL[name]]
+    named = (found.policy, found.identity, found.home, found.image, found.store, found.maps)
+    assert [str(v) for v in (*named, found.place) if v] == [ALL[name]]
 
 
 def test_a_process_that_is_started_gets_these_places_and_no_others() -> None:
