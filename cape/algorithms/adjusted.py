@@ -132,10 +132,8 @@ class Adjusted(Placed):
 
     @cached_property
     def moments(self) -> tuple[Array, float]:
-        """Second moments V (p, p) of whitened covariates, and the mean error of their diagonal.
-
-        What was expected of the first moments and the look at them, by their errors.
-        """
+        """Second moments V (p, p) of whitened covariates, and the mean error of their diagonal."""
+        # What was expected of the first moments and the look at them, by their errors.
         if self.design:
             return self.design.moments
         first = self._whitening
@@ -152,10 +150,8 @@ class Adjusted(Placed):
 
     @cached_property
     def limit(self) -> float:
-        """Radius of whitened covariates in h and in effects: none, as these are linear.
-
-        A column that was stretched by mistake fills its ball; then x lies in the ball everywhere.
-        """
+        """Radius of whitened covariates in h and in effects: none, as these are linear."""
+        # A column that was stretched by mistake fills its ball; then x lies in the ball everywhere.
         if self.design:
             return self.design.limit
         too_long = (self.stretch[: self.p] > WIDE_X) & (np.diag(self._moments[0]) > 2.5)

@@ -50,12 +50,10 @@ class Bag:
 
 
 def sampling_root(F: Array, n_subjects: int) -> Array:
-    """Return L (d, d): ``L Z L'`` is like the sampling error of a mean F of so many projectors.
-
-    Z is symmetric with white noise of std 1 on its svec.  Like the error of a covariance, that of F
-    lies where F has its energy; its size is that of projectors, ``(tr F - ||F||^2) / M``.  Soft
-    projectors have ``||W||^2 <= tr W``, so theirs is at most as large.
-    """
+    """Return L (d, d): ``L Z L'`` is like the sampling error of a mean F of so many projectors."""
+    # Z is symmetric with white noise of std 1 on its svec.  Like the error of a covariance, that of
+    # F lies where F has its energy; its size is that of projectors, ``(tr F - ||F||^2) / M``.  Soft
+    # projectors have ``||W||^2 <= tr W``, so theirs is at most as large.
     values, vectors = np.linalg.eigh(F)
     values = np.maximum(values, 0.0)
     trace, square = float(values.sum()), float(np.sum(values**2))

@@ -54,10 +54,8 @@ def refused_size(
 
 
 def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
-    """2-D product cosine basis (D, d) of an image, pixels row by row; exactly orthonormal.
-
-    Ordered by the larger of the two frequencies relative to their axes, then by row and column.
-    """
+    """2-D product cosine basis (D, d) of an image, pixels row by row; exactly orthonormal."""
+    # Ordered by the larger of the two frequencies relative to their axes, then by row and column.
     n_rows, n_columns = image_shape
     check_size(n_basis, n_rows * n_columns)
     a, b = (axis.ravel() for axis in np.indices(image_shape))

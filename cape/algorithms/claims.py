@@ -177,10 +177,8 @@ def claims_of(
     kind: str,
     rule: Calibration,
 ) -> Claims:
-    """Apply the rule to the maps (D, k), ``B C``, of a feature space of this kind.
-
-    F (d, d) is the release before any mirroring.
-    """
+    """Apply the rule to the maps (D, k), ``B C``, of a feature space of this kind."""
+    # F (d, d) is the release before any mirroring.
     known = predictors(maps, C, J, stability=stability, q=q)
     more = rule.parcels if kind == "atlas" else 0.0
     found = _logistic(np.array(rule.found) @ known + more)
@@ -228,12 +226,10 @@ def evenness(C: Array, J: Array) -> Array:
 
 
 def mirror_pairs(C: Array, F: Array, J: Array, *, noise_std: float) -> tuple[list[int], list[bool]]:
-    """Return the pair of each map (d, k), from 1, or 0, and whether the map is an image.
-
-    ``z = (c'Fc - d'Fd) / (sqrt 2 noise_std)`` with d = Jc.  Maps follow from the even part of F and
-    z from the odd part, whose noise is independent: z of a network on both sides is N(0, 1).  Two
-    maps that mirror each other with a small z are two networks, and no pair.
-    """
+    """Return the pair of each map (d, k), from 1, or 0, and whether the map is an image."""
+    # ``z = (c'Fc - d'Fd) / (sqrt 2 noise_std)`` with d = Jc.  Maps follow from the even part of F
+    # and z from the odd part, whose noise is independent: z of a network on both sides is N(0, 1).
+    # Two maps that mirror each other with a small z are two networks, and no pair.
     c = unit_columns(C)
     likeness = np.abs(c.T @ J @ c)
     np.fill_diagonal(likeness, 0.0)

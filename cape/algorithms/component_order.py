@@ -31,11 +31,9 @@ def z_scores(A: Array) -> Array:
 
 
 def above_background(z: Array) -> Array:
-    """Shrink z-maps (D, R) to 0 where they do not stand out of their own background.
-
-    A feature has the weight ``r^2 / (r^2 + 4)``, r its distance from the map's median in robust
-    standard deviations; a map without spread stays as it is.
-    """
+    """Shrink z-maps (D, R) to 0 where they do not stand out of their own background."""
+    # A feature has the weight ``r^2 / (r^2 + 4)``, r its distance from the map's median in robust
+    # standard deviations; a map without spread stays as it is.
     centred = z - np.median(z, axis=0)
     spread = 1.4826 * np.median(np.abs(centred), axis=0)
     square = (centred / np.where(spread > 0.0, spread, np.inf)) ** 2

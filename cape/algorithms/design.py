@@ -136,11 +136,9 @@ def counted(question: Question, cell: Counts, least: int) -> tuple[Counts, tuple
 
 
 def public_order(names: Sequence[str], cell: Counts) -> Counts:
-    """Return the people of a site by cell, then by the hash of their name; indices (n,).
-
-    The order of a table follows from data; that of hashes does not, and a replaced person keeps
-    the place of the name.
-    """
+    """Return the people of a site by cell, then by the hash of their name; indices (n,)."""
+    # The order of a table follows from data; that of hashes does not, and a replaced person keeps
+    # the place of the name.
     digests = [hashlib.sha256(name.encode()).digest() for name in names]
     order = sorted(range(len(names)), key=lambda i: (int(cell[i]), digests[i]))
     return np.array(order, dtype=np.int64)
@@ -289,11 +287,9 @@ def _factors(term: Term, model: Sequence[CodedColumn], x: Sequence[int]) -> tupl
 
 
 def _groups(question: Question, term: Term) -> tuple[Counts, Array]:
-    """Return the group (cells,) of every cell, and the codes H (groups, q) of groups.
-
-    Two levels are -1/2 and 1/2, more are orthonormal coordinates; a product has the products of
-    all codes of its columns, and every pair of levels is a group.
-    """
+    """Return the group (cells,) of every cell, and the codes H (groups, q) of groups."""
+    # Two levels are -1/2 and 1/2, more are orthonormal coordinates; a product has the products of
+    # all codes of its columns, and every pair of levels is a group.
     H: Array = np.ones((1, 1))
     group = np.zeros(len(question.cells), dtype=np.int64)
     for name in term.names:
@@ -318,11 +314,9 @@ def group_codes(n_levels: int) -> Array:
 
 
 def _centred(code: Array, counts: Counts) -> tuple[Array, Array]:
-    """Return r and g (S, cells, q) of codes (cells, q).
-
-    g is the code less its mean over the people of a site; r is g scaled at each site so that its
-    longest is 1/2.  A site whose people have one code has zeros, as cells without people have.
-    """
+    """Return r and g (S, cells, q) of codes (cells, q)."""
+    # g is the code less its mean over the people of a site; r is g scaled at each site so that its
+    # longest is 1/2.  A site whose people have one code has zeros, as cells without people have.
     there = counts > 0
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     g = np.where(there[:, :, None], code[None] - (share @ code)[:, None, :], 0.0)

@@ -44,11 +44,9 @@ def started_with(n_components: int, d: int) -> int:
 
 
 def sparse_maps(F: Array, B: Array, C: Array, n_components: int, *, strength: Array) -> Maps:
-    """Return the n sparse maps of the most energy times strength, from those of a start ``B C``.
-
-    F (d, d) PSD; B (D, d) of full rank; C (d, k) and its strength (k,), k >= n.  If fewer than n
-    are left, those of C follow that gave none, by descending strength.
-    """
+    """Return the n sparse maps of the most energy times strength, from those of a start ``B C``."""
+    # F (d, d) PSD; B (D, d) of full rank; C (d, k) and its strength (k,), k >= n.  If fewer than n
+    # are left, those of C follow that gave none, by descending strength.
     S, gram = symmetric_root(F), B.T @ B
     penalty = PENALTY * np.sqrt(np.sum(F * gram) / len(B))
     A = B @ C

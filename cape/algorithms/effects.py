@@ -107,10 +107,8 @@ def omnibus(question: Question, answers: Sequence[TermAnswer]) -> tuple[Omnibus,
 
 
 def _tests(answer: TermAnswer) -> tuple[Array, Array]:
-    """Return chi2 and p (K,) of the test of all columns; NaN where the answer is withheld.
-
-    Without noise it is the F test: chi2 is q F.
-    """
+    """Return chi2 and p (K,) of the test of all columns; NaN where the answer is withheld."""
+    # Without noise it is the F test: chi2 is q F.
     cov = answer.cov
     half = np.linalg.solve(cov, answer.estimate.T[:, :, None])[:, :, 0]
     chi2 = np.einsum("ki,ik->k", half, answer.estimate)

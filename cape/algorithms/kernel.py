@@ -74,10 +74,8 @@ def spatial_sigma(mask: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, flo
 
 
 def kernel_points(places: Array, n_basis: int, sigma_mm: float = SPATIAL_SIGMA_MM) -> Array:
-    """Kernel basis (D, d) of a few positions (D, 3) in mm, such as centres of parcels.
-
-    A fixed rule adds columns if d exceeds the number of eigenvalues above rounding.
-    """
+    """Kernel basis (D, d) of a few positions (D, 3) in mm, such as centres of parcels."""
+    # A fixed rule adds columns if d exceeds the number of eigenvalues above rounding.
     check_size(n_basis, len(places))
     values, vectors = np.linalg.eigh(kernel_matrix(places, sigma_mm))
     values, vectors = values[::-1], vectors[:, ::-1]
@@ -265,11 +263,9 @@ def _modes_of(
 def _gram(
     box: npt.NDArray[np.bool_], axes: tuple[Array, ...], index: npt.NDArray[np.intp]
 ) -> Array:
-    """Inner products (m, m) of the modes over the voxels of a box, for modes of strength 1.
-
-    ``sum_i x_a x_a' sum_j y_b y_b' sum_k z_c z_c'`` from the right.  The sums over k and j are
-    computed once for each pair of functions.
-    """
+    """Inner products (m, m) of the modes over the voxels of a box, for modes of strength 1."""
+    # ``sum_i x_a x_a' sum_j y_b y_b' sum_k z_c z_c'`` from the right.  The sums over k and j are
+    # computed once for each pair of functions.
     x = axes[0]
     (y, y_at), (z, z_at) = (_pairs(vectors) for vectors in axes[1:])
     sums = np.stack([y.T @ (plane @ z) for plane in box.astype(np.float64)]).reshape(len(x), -1)
@@ -315,10 +311,8 @@ def _filtered(
 
 
 def settled(U: Array, values: Array) -> Array:
-    """Eigenvectors U (D, n) with fixed signs, and a fixed rotation among equal eigenvalues.
-
-    The product of a group of equals with fixed irregular columns is made symmetric and positive.
-    """
+    """Eigenvectors U (D, n) with fixed signs, and a fixed rotation among equal eigenvalues."""
+    # The product of a group of equals with fixed irregular columns is made symmetric and positive.
     rows = np.arange(1.0, len(U) + 1.0)
     # Most columns have an eigenvalue of their own and need a sign only.
     settled = U * np.where(np.cos(np.sqrt(2.0) * rows) @ U < 0.0, -1.0, 1.0)

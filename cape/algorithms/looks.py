@@ -206,11 +206,9 @@ def xsites_radius(p: int) -> float:
 
 
 def moved(public: Public, what: Literal["balance", "contrast"], rho: float) -> float:
-    """Return half of what one person may move sum w v' less the site part by, for |v| <= 1 [4].
-
-    rho: radius of the site part of w.  `balance`: v is a vector of x; `contrast`: of K outcomes,
-    of which a person may have some.
-    """
+    """Return half of what one person may move sum w v' less the site part by, for |v| <= 1 [4]."""
+    # rho: radius of the site part of w.  `balance`: v is a vector of x; `contrast`: of K outcomes,
+    # of which a person may have some.
     high, low = W + 1.25 * rho, abs(W - 1.25 * rho)
     one = what == "balance" or public.has.shape[1] == 1
     if public.protected:

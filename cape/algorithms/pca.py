@@ -90,20 +90,17 @@ class Subspace:
 
     @property
     def overlap(self) -> float:
-        """Overlap of the subjects' own subspaces: 1 if they are all the same.
-
-        The norm of the mean projector over sqrt(k), less the expected energy of the noise.
-        """
+        """Overlap of the subjects' own subspaces: 1 if they are all the same."""
+        # The norm of the mean projector over sqrt(k), less the expected energy of the noise.
         d, k = self.V.shape
         energy = float(np.sum(self.eigenvalues**2)) - self.noise_std**2 * d * (d + 1) / 2.0
         return math.sqrt(max(0.0, energy) / k)
 
     def common(self, directions: Array) -> Array:
-        """Share of each column of `directions` (k, n) that subjects have in common, shape (n,).
-
-        This is the mean squared cosine with the subjects' own subspaces.  An observed eigenvalue,
-        less the mean of the rest, is x = theta + (edge/2)^2 / theta; inside the noise, theta = x/2.
-        """
+        """Share of each column of `directions` (k, n) that subjects have in common, shape (n,)."""
+        # This is the mean squared cosine with the subjects' own subspaces.  An observed eigenvalue,
+        # less the mean of the rest, is x = theta + (edge/2)^2 / theta; inside the noise, theta =
+        # x/2.
         k, half = self.V.shape[1], self.edge / 2.0
         rest = self.eigenvalues[k:]
         x = self.eigenvalues[:k] - (float(np.mean(rest)) if rest.size else 0.0)
@@ -124,13 +121,11 @@ class Rank:
 
 
 def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
-    """Choose the number of directions from the released spectrum (d,); this costs no budget.
-
-    Surplus directions are noise, which whitening would amplify.  The cut is at the largest drop l_j
-    - l_(j+1), floor(R/2) <= j <= R, if it is at least .15 of the noise edge (0 without noise).  No
-    direction above both .35 and the edge of d - k directions is cut, no fewer than .15 R directions
-    are cut, and none if R <= 5.
-    """
+    """Choose the number of directions from the released spectrum (d,); this costs no budget."""
+    # Surplus directions are noise, which whitening would amplify.  The cut is at the largest drop
+    # l_j - l_(j+1), floor(R/2) <= j <= R, if it is at least .15 of the noise edge (0 without
+    # noise).  No direction above both .35 and the edge of d - k directions is cut, no fewer than
+    # .15 R directions are cut, and none if R <= 5.
     R = n_components
     if edge <= 0.0:
         # Deviation: without noise there is no edge, and only rounding is cut.
@@ -156,10 +151,8 @@ def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
 
 
 def leading_projector(Y: Array, n_components: int) -> Array:
-    """Projector U U' (d, d) on at most R leading directions of a centred subject (d, T).
-
-    It is PSD with norm sqrt(rank), and 0 if Y is zero or not finite.
-    """
+    """Projector U U' (d, d) on at most R leading directions of a centred subject (d, T)."""
+    # It is PSD with norm sqrt(rank), and 0 if Y is zero or not finite.
     d, T = Y.shape
     peak = float(np.max(np.abs(Y), initial=0.0))
     if not np.isfinite(peak) or peak == 0.0:

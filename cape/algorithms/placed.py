@@ -393,10 +393,8 @@ class Placed:
 
     @cached_property
     def u_sites(self) -> tuple[Array, Array, float]:
-        """Site centres (S, K), the variance (S,) of what is left, and that of their mean.
-
-        Their mean mends the first centre, which a wide unit makes noisy.
-        """
+        """Site centres (S, K), the variance (S,) of what is left, and that of their mean."""
+        # Their mean mends the first centre, which a wide unit makes noisy.
         if "sites" not in self._seen:
             return np.zeros((self.S, self.K)), np.full(self.S, 0.25), 0.0
         mean, noise = self.blocks

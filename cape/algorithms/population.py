@@ -53,11 +53,9 @@ def ball(rows: Array, radius: float) -> Array:
 
 
 def weight(r: Array, h: Array, k: float | None) -> Array:
-    """Return w (n, q).
-
-    Public (k None), one column: to [-W/3, W] in the direction of r; several: h in a ball of W/2,
-    then r - h in one of W.  Protected: k (r - h), clipped to W.
-    """
+    """Return w (n, q)."""
+    # Public (k None), one column: to [-W/3, W] in the direction of r; several: h in a ball of W/2,
+    # then r - h in one of W.  Protected: k (r - h), clipped to W.
     if k is not None:
         return np.asarray(np.clip(k * (r - h), -W, W))
     if r.shape[1] == 1:
@@ -165,10 +163,8 @@ def octaves(shares: Array, noise: float) -> Array:
 
 
 def _of_octaves(shares: Array, noise: float, nu: int) -> Array:
-    """Return the log likelihood (grid,) of octaves.
-
-    The lowest bin may hold pairs of equal values, which say nothing: it counts, or is left free.
-    """
+    """Return the log likelihood (grid,) of octaves."""
+    # The lowest bin may hold pairs of equal values, which say nothing: it counts, or is left free.
     curves = octave_shares(nu)
     free = _likelihood(shares[1:], curves[:, 1:], noise, 0.02)
     return np.logaddexp(
@@ -184,11 +180,9 @@ def _near_mode(log: Array) -> float:
 
 
 def careful_octave(shares: Array, noise: float) -> tuple[float, float]:
-    """Return log2 of the sd of a covariate, rather too large than too small, and its own sd.
-
-    A column stretched tenfold by a mistake would hide all others: that made one answer in a
-    thousand at M 1000 epsilon 1 wrong by ten standard errors.
-    """
+    """Return log2 of the sd of a covariate, rather too large than too small, and its own sd."""
+    # A column stretched tenfold by a mistake would hide all others: that made one answer in a
+    # thousand at M 1000 epsilon 1 wrong by ten standard errors.
     curves = octave_shares(1)
     if shares[1:].sum() > max(0.05, 4 * noise):
         shares, curves = shares[1:], curves[:, 1:]  # pairs of equal values say nothing of the scale
@@ -240,10 +234,8 @@ def tail(shares: Array, noise: float, n_pairs: int) -> float:
 
 
 def reach(shares: Array, noise: float, octave: float) -> float:
-    """Return the highest octave of pairs that holds people, in scales [3].
-
-    0 unless clearly more people lie beyond 2.5 scales than of a normal outcome.
-    """
+    """Return the highest octave of pairs that holds people, in scales [3]."""
+    # 0 unless clearly more people lie beyond 2.5 scales than of a normal outcome.
     edges = 2.0 ** (EDGES - octave)  # edges[k - 1] is the lower one of bin k
     first = int(np.searchsorted(edges, 2.5, side="right")) + 1
     beyond = np.cumsum(shares[::-1])[::-1]
@@ -263,10 +255,8 @@ def octave_of(distance: Array) -> Counts:
 
 
 def posterior(T: Array, error: Array) -> tuple[Array, Array]:
-    """Return mean and variance (p, K) of effects behind T (p, K), of this error variance (p,).
-
-    The prior of a row is normal with one of `PRIORS`.
-    """
+    """Return mean and variance (p, K) of effects behind T (p, K), of this error variance (p,)."""
+    # The prior of a row is normal with one of `PRIORS`.
     V, error = PRIORS[:, None, None], error[:, None]
     return _shrunk(T, error, V, _of_variances(T, error, V).sum(axis=2, keepdims=True))
 
@@ -341,11 +331,9 @@ def outside(size: Array, K: int) -> Array:
 
 @lru_cache(maxsize=2)
 def _skewed(one: bool) -> tuple[Array, Array]:
-    """Return skewness (tails,), and loss (tails, `CUTS`) of lognormals of log sd `TAILS`.
-
-    Loss is the mean, in scales, of what a cut takes, for a log of spread: of two groups of one
-    shape, the one that is more variable loses more.
-    """
+    """Return skewness (tails,), and loss (tails, `CUTS`) of lognormals of log sd `TAILS`."""
+    # Loss is the mean, in scales, of what a cut takes, for a log of spread: of two groups of one
+    # shape, the one that is more variable loses more.
     z = normals(4000, 6)
     z = z[:, :1] if one else math.sqrt(0.6) * z[:, :1] + math.sqrt(0.4) * z[:, 1:]
     each: list[tuple[float, Array]] = []

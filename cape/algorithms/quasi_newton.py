@@ -218,11 +218,9 @@ def _mirrored(R: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 
 def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
-    """Skew part of each subject's score moment, (n_subjects, R (R - 1)/2), float64, not clipped.
-
-    ``K_ij = g_ij - g_ji``, i < j row by row, ``g = psi(y) y'/T``, ``y = W z``: the gradient along
-    rotations.  The stack (n_subjects, R, T) is whitened, and products are in its precision.
-    """
+    """Skew part of each subject's score moment, (n_subjects, R (R - 1)/2), float64, not clipped."""
+    # ``K_ij = g_ij - g_ji``, i < j row by row, ``g = psi(y) y'/T``, ``y = W z``: the gradient along
+    # rotations.  The stack (n_subjects, R, T) is whitened, and products are in its precision.
     n_subjects, R, T = stack.shape
     W = np.asarray(W, dtype=stack.dtype)
     moments = np.empty((n_subjects, R, R), dtype=stack.dtype)
@@ -279,12 +277,10 @@ class QuasiNewton(OneRelease[Unmixing]):
         )
 
     def _common(self, W: Array) -> Array | None:
-        """Share of each component (k,) that subjects have in common; None if unknown.
-
-        The smaller share of two: of its map, ``(W U)^-1``, and of the white directions that give
-        its time course.  A small error of W fills the map of a weak component with networks, but
-        not its course.
-        """
+        """Share of each component (k,) that subjects have in common; None if unknown."""
+        # The smaller share of two: of its map, ``(W U)^-1``, and of the white directions that give
+        # its time course.  A small error of W fills the map of a weak component with networks, but
+        # not its course.
         if self.subspace is None or self.whitened is None or not self.of_projectors:
             return None
         rows, U = unit_rows(W), self.whitened.U
@@ -324,10 +320,8 @@ class QuasiNewton(OneRelease[Unmixing]):
         )
 
     def turn(self, done: int, size: int) -> Array | None:
-        """Public angles (size,) of all pairs by which round `done` (from 0) turns W, or None.
-
-        Two consecutive rounds have opposite angles, so that constant terms cancel.
-        """
+        """Public angles (size,) of all pairs by which round `done` (from 0) turns W, or None."""
+        # Two consecutive rounds have opposite angles, so that constant terms cancel.
         first = 0 if self.origin is not None else max(0, self.n_rounds - LAST_DITHERED)
         if self.dither <= 0.0 or done < first:
             return None

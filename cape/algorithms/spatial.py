@@ -63,11 +63,10 @@ class Rotation:
 
 
 def spatial_ica(maps: Array, *, score: SpatialScore = "tanh") -> Rotation:
-    """Centre and whiten maps (D, k), and rotate them until they are independent in space.
-
-    Symmetric FastICA (Hyvarinen 1999), starting from the maps themselves, so equal maps give equal
-    components.  The result is the identity, not converged, if the centred maps are dependent.
-    """
+    """Centre and whiten maps (D, k), and rotate them until they are independent in space."""
+    # Symmetric FastICA (Hyvarinen 1999), starting from the maps themselves, so equal maps give
+    # equal components.  The result is the identity, not converged, if the centred maps are
+    # dependent.
     n, k = maps.shape
     left, strength, right = np.linalg.svd(maps - maps.mean(axis=0), full_matrices=False)
     if n <= k or strength[-1] <= MIN_SINGULAR * strength[0]:
@@ -215,10 +214,8 @@ MIN_KURTOSIS_KEPT = 0.85
 
 
 def fitting_score(maps: Array) -> SpatialScore:
-    """Return the score that fits maps (D, k): skewness does not find maps of both signs.
-
-    Of six planted studies of columns r was .79 by skewness and .87 by tanh.
-    """
+    """Return the score that fits maps (D, k): skewness does not find maps of both signs."""
+    # Of six planted studies of columns r was .79 by skewness and .87 by tanh.
     return _fitting(maps, spatial_ica(maps).mixing)[0]
 
 

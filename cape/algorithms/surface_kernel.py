@@ -184,10 +184,8 @@ def smooth_points(places: Sequence[PointSet], columns: Array, sigma_mm: float) -
 def mirror_in_basis(
     places: Sequence[PointSet], B: BlockBasis, *, sigma_mm: float, midline_mm: float
 ) -> tuple[Array, Array]:
-    """Return the diagonal of ``B' K B``, (d,), and ``B' K' B``, (d, d).
-
-    ``K'_ij = k(x_i, M x_j)``.  M swaps the hemispheres and the sign of x.
-    """
+    """Return the diagonal of ``B' K B``, (d,), and ``B' K' B``, (d, d)."""
+    # ``K'_ij = k(x_i, M x_j)``.  M swaps the hemispheres and the sign of x.
     diagonal, across = np.zeros(B.shape[1]), np.zeros((B.shape[1], B.shape[1]))
     block_at = {int(block.rows[0]): block for block in B.blocks}
     sides = {points.side: points for points in places if points.sphere is not None}

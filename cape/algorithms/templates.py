@@ -58,10 +58,8 @@ class TemplateBasis:
 
 
 def regressed(stack: Array, templates: Array) -> Array:
-    """Regress subjects (n_subjects, d, T): maps (n_subjects, d, K) with unit columns.
-
-    The time mean is removed.  Maps are 0 if a subject is not finite or its regression singular.
-    """
+    """Regress subjects (n_subjects, d, T): maps (n_subjects, d, K) with unit columns."""
+    # The time mean is removed.  Maps are 0 if a subject is not finite or its regression singular.
     K = templates.shape[1]
     if stack.shape[2] == 0:
         return np.zeros((len(stack), *templates.shape))

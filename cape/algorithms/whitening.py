@@ -55,12 +55,10 @@ class Whitener:
 
 
 def reduce_subject(V: Array, Y: npt.NDArray[np.floating], prewhiten: Prewhiten) -> Data:
-    """Reduce one subject (d, T) to the subspace V (d, k), filter it and scale it to unit trace.
-
-    The shape is (k, T - 1) with "ar1", else (k, T); float32.  One AR(1) coefficient for all
-    channels whitens time courses without changing the mixing.  A subject that is zero or not finite
-    becomes zeros.
-    """
+    """Reduce one subject (d, T) to the subspace V (d, k), filter it and scale it to unit trace."""
+    # The shape is (k, T - 1) with "ar1", else (k, T); float32.  One AR(1) coefficient for all
+    # channels whitens time courses without changing the mixing.  A subject that is zero or not
+    # finite becomes zeros.
     with np.errstate(all="ignore"):
         Z = V.T @ Y.astype(np.float64)
     peak = float(np.max(np.abs(Z), initial=0.0))
@@ -130,11 +128,9 @@ class LogEuclidean(OneRelease[Whitener]):
 
 
 def _residual(energy: float, noise: float, clip: float) -> float:
-    """Return the expected squared norm of the mean logarithm after a shrunk step.
-
-    Energy e and noise n are squared norms.  The shrinkage f = 1 - n/e lets f^2 n of the noise into
-    the step and keeps (1 - f)^2 (e - n) of the mean out of it: together n (1 - (1 - f)^2).
-    """
+    """Return the expected squared norm of the mean logarithm after a shrunk step."""
+    # Energy e and noise n are squared norms.  The shrinkage f = 1 - n/e lets f^2 n of the noise
+    # into the step and keeps (1 - f)^2 (e - n) of the mean out of it: together n (1 - (1 - f)^2).
     signal = energy - noise
     if signal <= 0.0:
         return 0.0

@@ -235,10 +235,8 @@ def terms_of(
 
 
 def _precision(config: CapeContrastConfig, entries: Entries, part: Half) -> float:
-    """Return G = M mu sqrt(h / S) of a term, in a half of M / 2 people; inf without noise.
-
-    The plan of a stage hangs on it, and so it must not depend on how halves are drawn.
-    """
+    """Return G = M mu sqrt(h / S) of a term, in a half of M / 2 people; inf without noise."""
+    # The plan of a stage hangs on it, and so it must not depend on how halves are drawn.
     if not config.private:
         return np.inf
     question, S = config.asked, len(entries)

@@ -91,10 +91,8 @@ def key_table_of(party: Site | Aggregator, model: Model) -> aggregator_steps.Key
 
 
 def mask_label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
-    """Return the label of one vector of masks.
-
-    It contains the transcript: if sites received different broadcasts, their masks do not cancel.
-    """
+    """Return the label of one vector of masks."""
+    # It contains the transcript: if sites received different broadcasts, their masks do not cancel.
     return keys.MaskLabel(
         phase=party.cursor.phase,
         round=party.cursor.round,

@@ -131,10 +131,8 @@ class Model:
     signatures: tuple[str, ...] = field(default=(), metadata={"omittable": True})
 
     def attendance(self) -> Attendance | None:
-        """Return the sites asked in the present phase and how many must answer.
-
-        None before `join`.  A site that dropped out never comes back.
-        """
+        """Return the sites asked in the present phase and how many must answer."""
+        # None before `join`.  A site that dropped out never comes back.
         if self.roster is None:
             return None
         sites = tuple(entry.site for entry in self.roster.sites)
@@ -199,11 +197,9 @@ def own_subjects(site: str, model: Model) -> int:
 
 
 def agreed_labels(model: Model, shown: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    """Return labels and maps that sites sent after `join`; MessageError if one sent others.
-
-    `join` compared only their digest, so that no site reveals a mask that the others do not have.
-    Not every site sends maps; they are empty if none does.
-    """
+    """Return labels and maps that sites sent after `join`; MessageError if one sent others."""
+    # `join` compared only their digest, so that no site reveals a mask that the others do not have.
+    # Not every site sends maps; they are empty if none does.
     space, sent = joined(model).space, tuple(shown)
     for labels, maps in sent:
         space.filled(packed_space(labels, maps))

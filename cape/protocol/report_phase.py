@@ -119,10 +119,8 @@ Scales = tuple[tuple[str, tuple[float, ...]], ...]
 
 
 def clip_scales(site: Site, model: Model, stages: Sequence[SecureSum[Any]]) -> Scales:
-    """Return the factor by which clipping scales each subject's answer to the last release.
-
-    1: not clipped; 0: not finite, counts as zero.  Subjects without a time point are left out.
-    """
+    """Return the factor by which clipping scales each subject's answer to the last release."""
+    # 1: not clipped; 0: not finite, counts as zero.  Subjects without a time point are left out.
     if not site.config.private:
         return ()
     scales_of_stages = []

@@ -110,10 +110,8 @@ class SecureSum(Generic[M]):
 
 
 def releases_are_local(config: Config) -> bool:
-    """Whether each site's noisy sum is itself a release, sent unmasked.
-
-    Runs without noise (``private=false``) always use masks.
-    """
+    """Whether each site's noisy sum is itself a release, sent unmasked."""
+    # Runs without noise (``private=false``) always use masks.
     return config.noise == "local" and config.private and config.aggregation == "all-sites"
 
 
@@ -294,11 +292,9 @@ class Release(Generic[M]):
     # All parties.
 
     def check(self, model: M, state: Any) -> None:
-        """Raise MessageError unless a broadcast state has the shapes of the first state here.
-
-        An array with an extra axis would query subjects many times for one charge; a large one
-        would fill the memory.
-        """
+        """Raise MessageError unless a broadcast state has the shapes of the first state here."""
+        # An array with an extra axis would query subjects many times for one charge; a large one
+        # would fill the memory.
         estimator, rows = self.stage.estimator(self.config, model), self.stage.rows(model)
         components = getattr(estimator, "n_components", 0)
         most = min(components, rows) if self.stage.may_reduce_rank else 0
@@ -440,10 +436,8 @@ def check_queries(events: Sequence[Event], queries: Sequence[SubjectQuery]) -> N
 
 
 def check_subjects(event: Event, subjects: Stacks | View, n_subjects: int) -> None:
-    """Raise PrivacyBudgetError unless every subject enters the sum once, as its bound assumes.
-
-    Working arrays depend on broadcasts, which must not make two subjects out of one.
-    """
+    """Raise PrivacyBudgetError unless every subject enters the sum once, as its bound assumes."""
+    # Working arrays depend on broadcasts, which must not make two subjects out of one.
     if sum(len(array) for array in stacks_behind(subjects).arrays) != n_subjects:
         raise _uncovered(event, f"does not ask each of {n_subjects} subjects once")
 

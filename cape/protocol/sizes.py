@@ -243,10 +243,8 @@ def _largest(fits: Callable[[int], bool], low: int, high: int) -> int:
 def breaks_first(
     config: Config, events: Sequence[Event], n_sites: int, n_basis: int
 ) -> tuple[int, str]:
-    """Return the least S up to `MAX_SITES` at which a size exceeds its limit, and its name.
-
-    (0, "") if there is none.
-    """
+    """Return the least S up to `MAX_SITES` at which a size exceeds its limit, and its name."""
+    # (0, "") if there is none.
 
     def broken(n: int) -> str:
         limits = weight_of(config, events, n, n_basis).limits()

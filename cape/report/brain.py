@@ -197,11 +197,9 @@ def _widened(
 
 
 def place_of(volume: Array, mask: npt.NDArray[np.bool_], affine: Array) -> Array:
-    """Return the place (mm) of the three planes: in the largest cluster of a map.
-
-    On each axis it is the slice with the largest (mass of the cluster) x (area of the mask)^2: mass
-    alone would choose nearly empty slices at the rim.
-    """
+    """Return the place (mm) of the three planes: in the largest cluster of a map."""
+    # On each axis it is the slice with the largest (mass of the cluster) x (area of the mask)^2:
+    # mass alone would choose nearly empty slices at the rim.
     ijk = _largest_cluster(volume)
     mass = np.abs(volume[tuple(ijk.T)])
     place = []
@@ -254,10 +252,8 @@ def paint_planes(
 def paint_glass(
     axes: Axes, canvas: Canvas, values: Array, limit: float, corner: Any = (0.0, 0.0)
 ) -> list[tuple[float, ...]]:
-    """Draw the largest |z| along each axis, with its sign, within the outline of the features.
-
-    Return the box of each plane: left, right, bottom, top in mm.
-    """
+    """Draw the largest |z| along each axis, with its sign, within the outline of the features."""
+    # Return the box of each plane: left, right, bottom, top in mm.
     layers = []
     for normal, grey in enumerate(_glass_of(canvas)):
         at = np.abs(values).argmax(axis=normal)
@@ -285,11 +281,9 @@ def _glass_of(canvas: Canvas) -> list[Array]:
 def _paint(
     axes: Axes, canvas: Canvas, layers: Sequence[tuple[Array, Array]], limit: float, corner: Any
 ) -> list[tuple[float, ...]]:
-    """Draw planes (right, up) side by side, values over grey; return the box of each in mm.
-
-    All planes are one image: matplotlib takes ten times as long to draw one for every layer of
-    every plane.
-    """
+    """Draw planes (right, up) side by side, values over grey; return the box of each in mm."""
+    # All planes are one image: matplotlib takes ten times as long to draw one for every layer of
+    # every plane.
     pixel = canvas.step / PIXELS_PER_POINT
     gap = max(1, round(PLANE_GAP / pixel))
     planes = [pixels(grey, values, limit, smooth=canvas.smooth) for grey, values in layers]
@@ -441,10 +435,8 @@ def networks_figure(sampled: Sampled, titles: Sequence[str], limit: float) -> An
 
 
 def maps_figure(z: Array, space: FeatureSpace) -> Any:
-    """Return a Figure of z-maps (D, R): three planes on a grid, else squares or stems.
-
-    On a grid |z| below the threshold is not coloured.
-    """
+    """Return a Figure of z-maps (D, R): three planes on a grid, else squares or stems."""
+    # On a grid |z| below the threshold is not coloured.
     names, limit = component_names(z.shape[1]), colour_limit(z)
     if space.on_grid:
         affine = np.asarray(space.affine).reshape(4, 4)

@@ -265,11 +265,9 @@ def _means(question: Question, f: Facts, found: TermAnswer | None) -> Iterator[M
 
 
 def _centre(f: Facts, found: TermAnswer | None) -> tuple[Array, Array]:
-    """Return the means (K,) of outcomes about the middles of their ranges, and their errors.
-
-    People without an outcome added zeros to it.  The rest of the first centre, in blocks of sites
-    or groups, mends what the first ball cut, unless missing values lead out of its own ball.
-    """
+    """Return the means (K,) of outcomes about the middles of their ranges, and their errors."""
+    # People without an outcome added zeros to it.  The rest of the first centre, in blocks of sites
+    # or groups, mends what the first ball cut, unless missing values lead out of its own ball.
     observed = np.full(f.K, f.pool) if found is None else np.maximum(found.observed, 0.05)
     sd = f.scale if found is None else found.sd
     relative = np.full(f.K, (f.missing[1] / f.pool) ** 2) if found is None else found.relative

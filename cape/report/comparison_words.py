@@ -43,10 +43,8 @@ _OLDEST: Final = 130.0
 
 
 def sentences_of(result: GroupComparison) -> tuple[str, ...]:
-    """Return a sentence for each asked term, then of which outcomes nothing is said, and why.
-
-    The part of the first sentence before its colon is the headline of the page.
-    """
+    """Return a sentence for each asked term, then of which outcomes nothing is said, and why."""
+    # The part of the first sentence before its colon is the headline of the page.
     question = result.asked
     if result.tested is not None:
         return (_pattern_sentence(question, result.tested),)
@@ -128,10 +126,8 @@ def y_of(question: Question) -> str:
 
 
 def per(question: Question, term: Term) -> tuple[float, str]:
-    """Return the step in which slopes are said, and its words: (10, " in 10 years").
-
-    The step of a column is the power of ten below a quarter of its range; of levels it is 1.
-    """
+    """Return the step in which slopes are said, and its words: (10, " in 10 years")."""
+    # The step of a column is the power of ten below a quarter of its range; of levels it is 1.
     ranges = [one for name in term.names if (one := question.variable(name)).is_range]
     steps = [10.0 ** math.floor(math.log10(one.unit)) for one in ranges]
     if len(ranges) == 1 and ranges[0].name.lower() == "age" and ranges[0].high < _OLDEST:
@@ -244,10 +240,8 @@ def _asked(question: Question, term: Term) -> str:
 
 
 def _size(question: Question, term: Term, row: Effect) -> str:
-    """Return d and its interval; else the estimate; else the direction alone.
-
-    A slope is said by its direction where there is one: by 0.18 sd [0.10, 0.26] in 10 years.
-    """
+    """Return d and its interval; else the estimate; else the direction alone."""
+    # A slope is said by its direction where there is one: by 0.18 sd [0.10, 0.26] in 10 years.
     step, words = per(question, term)
     factors, ranges = _kinds(question, term)
     values = (row.d, row.d_low95, row.d_high95)

@@ -51,10 +51,8 @@ MARGIN_BAND = 0.07
 
 
 def bands(outcome: IcaOutcome) -> tuple[Array, Array]:
-    """Return for each map (k,) its 95 % noise band in |z|, and its r with the map without noise.
-
-    Both may be wrong if `why_not` gives a reason.
-    """
+    """Return for each map (k,) its 95 % noise band in |z|, and its r with the map without noise."""
+    # Both may be wrong if `why_not` gives a reason.
     noise, variance = _noise(outcome), outcome.A.var(axis=0)
     others = (variance.sum() - variance) / variance
     outside = _off_subspace(outcome, noise["pca"][0]) / variance

@@ -151,10 +151,8 @@ def setting_text(value: object) -> str:
 def filled_columns(
     rows: Sequence[str], header: Sequence[str]
 ) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-    """Return which columns of a table are not empty, and the rows of these alone.
-
-    Every cell carries the name of its column, which narrow screens show beside it.
-    """
+    """Return which columns of a table are not empty, and the rows of these alone."""
+    # Every cell carries the name of its column, which narrow screens show beside it.
     names, table = [escape(name) for name in header], [_CELL.split(str(row)) for row in rows]
     cells = [(row[1::3], row[2::3]) for row in table]  # marks and texts
     kept = [

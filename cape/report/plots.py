@@ -67,10 +67,9 @@ class Picture:
 
 @functools.cache
 def _take_font_list() -> None:
-    """Copy the image's list of fonts into a folder of this process, so that it is not made anew.
-
-    Matplotlib uses only a list that it may write, and nobody but its builder may write the image's.
-    """
+    """Copy the image's list of fonts into a folder of this process, so that it is not made anew."""
+    # Matplotlib uses only a list that it may write, and nobody but its builder may write the
+    # image's.
     if (shipped := os.environ.get(FONT_LIST)) and "MPLCONFIGDIR" not in os.environ:
         own = tempfile.mkdtemp(prefix="cape-fonts-")  # 0700
         atexit.register(shutil.rmtree, own, ignore_errors=True)

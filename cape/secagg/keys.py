@@ -261,10 +261,8 @@ def exchange(
 
 
 def zero_sum_mask(pairs: PairKeys, label: MaskLabel) -> Ring:
-    """Zero-sum noise e_s of one site, uint64 (d,): the sum over all sites is 0 modulo 2^64.
-
-    ``sum(P_sj, j > s) - sum(P_js, j < s)``, P the stream of a pair.  Never use a label twice.
-    """
+    """Zero-sum noise e_s of one site, uint64 (d,): the sum over all sites is 0 modulo 2^64."""
+    # ``sum(P_sj, j > s) - sum(P_js, j < s)``, P the stream of a pair.  Never use a label twice.
     total = np.zeros(label.size, dtype=np.uint64)
     info, own = label.info(), pairs.site.encode()  # once, not for each of S - 1 peers
     for peer, key in pairs.keys.items():

@@ -149,11 +149,9 @@ def commit_part(opening: bytes) -> bytes:
 
 
 def check_survivors(setup: Setup, survivors: Collection[str]) -> None:
-    """Raise SecureAggregationError for a list that no honest site may sign.
-
-    A list of fewer than t, or, in a graph, with a site that has fewer than t' neighbours on the
-    list, could reveal parts of the sum (docs/privacy.md, "Many sites").
-    """
+    """Raise SecureAggregationError for a list that no honest site may sign."""
+    # A list of fewer than t, or, in a graph, with a site that has fewer than t' neighbours on the
+    # list, could reveal parts of the sum (docs/privacy.md, "Many sites").
     check_enough(survivors, threshold=setup.threshold)
     if (wiring := setup.wiring) is not None:
         among = frozenset(survivors)

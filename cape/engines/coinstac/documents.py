@@ -127,11 +127,9 @@ class Cache:
 
 
 def read_cache(document: Any, party: str) -> Cache:
-    """Return the state that the engine kept; ConsortiumError E155 if another version made it.
-
-    Digests of settings hold the version: a site that was updated during a run would refuse every
-    message for a digest that nobody can read.
-    """
+    """Return the state that the engine kept; ConsortiumError E155 if another version made it."""
+    # Digests of settings hold the version: a site that was updated during a run would refuse every
+    # message for a digest that nobody can read.
     head = document.get("head") if isinstance(document, dict) else None
     version = head.get("version") if isinstance(head, dict) else None
     if isinstance(version, str) and version != VERSION and VERSION_FORM.fits(version):

@@ -31,11 +31,9 @@ OF_MATRICES: Final = ("image_shape", "orientation")
 
 
 def shown_if(config: type[Config]) -> dict[str, tuple[str, Value] | None]:
-    """Return for every setting the input and the value under which the form shows it.
-
-    The application tests the value of one input, shown or not, so a setting that depends on an
-    expert setting gets the condition of that setting.
-    """
+    """Return for every setting the input and the value under which the form shows it."""
+    # The application tests the value of one input, shown or not, so a setting that depends on an
+    # expert setting gets the condition of that setting.
     parents = {field.name: field.metadata["when"] for field in dataclasses.fields(config)}
     # A setting that is for experts in most computations is so in all.
     both = (*dataclasses.fields(Config), *dataclasses.fields(config))

@@ -371,19 +371,15 @@ def leave_run(
 
 
 def home_of(places: SitePlaces, output: Path) -> Path:
-    """Return the folder that outlives a run: the site's own, else one beside the run's output.
-
-    Engines keep the output folders of a site's runs in one place, which survives when its container
-    is replaced.
-    """
+    """Return the folder that outlives a run: the site's own, else one beside the run's output."""
+    # Engines keep the output folders of a site's runs in one place, which survives when its
+    # container is replaced.
     return places.home or output.resolve().parent / HOME
 
 
 def files_below(base: Path) -> list[list[Any]]:
-    """Return name, size and time of each file; links are not followed: the walk might not end.
-
-    A home among the data is none of them, and changes with every run.
-    """
+    """Return name, size and time of each file; links are not followed: the walk might not end."""
+    # A home among the data is none of them, and changes with every run.
     entries = []
     for folder, folders, names in os.walk(base):
         folders[:] = (name for name in folders if name != HOME)

@@ -106,10 +106,8 @@ class SiteRounds:
         return self._caught(lambda: self._deliver(run, files))
 
     def leave(self) -> None:
-        """Free the reserves of this job's runs in the site's ledger, after the end of the job.
-
-        A finished run has none; a run that another job resumes reserves again.
-        """
+        """Free the reserves of this job's runs in the site's ledger, after the end of the job."""
+        # A finished run has none; a run that another job resumes reserves again.
         for run in sorted(self._begun):
             with suppress(CapeError, OSError):  # the reserve stays until it expires or is closed
                 own = self._open_own()
@@ -360,10 +358,8 @@ class AggregatorRounds:
     def _arriving(
         self, state: RunState, ask: AskSites, timeout: float, arrived: dict[str, int]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield replies as they arrive, with sizes into `arrived`; CapeError for a lost site.
-
-        With drop-outs, a site that is lost or refuses is excluded for the rest of the run.
-        """
+        """Yield replies as they arrive, with sizes into `arrived`; CapeError for a lost site."""
+        # With drop-outs, a site that is lost or refuses is excluded for the rest of the run.
         refused: dict[str, str] = {}
         for _ in range(MAX_CALLS):
             missing = [s for s in state.remaining if s not in arrived and s not in refused]

@@ -36,11 +36,9 @@ MIN_PARCEL_SHARE = 1e-9
 
 
 def private_local_pca(moment: Array, E: Array, k: int) -> Array:
-    """Return P = U_k Sigma_k^(1/2) (d, k) of ``moment + E E'`` (Alg. 1, Imtiaz et al. 2016).
-
-    C = X X' (d, d) with ||x|| <= 1 is not divided by the number of columns.  Columns of E
-    (d, d + 1) are N(0, I/(2 epsilon)): our reading of a garbled covariance in print.
-    """
+    """Return P = U_k Sigma_k^(1/2) (d, k) of ``moment + E E'`` (Alg. 1, Imtiaz et al. 2016)."""
+    # C = X X' (d, d) with ||x|| <= 1 is not divided by the number of columns.  Columns of E (d, d +
+    # 1) are N(0, I/(2 epsilon)): our reading of a garbled covariance in print.
     return np.ascontiguousarray(leading_factor(moment + E @ E.T, k))
 
 
@@ -114,11 +112,9 @@ class WishartPca(OneRelease[Parcel]):
         )
 
     def query(self, state: Parcel) -> SubjectQuery:
-        """Ask for P(j).
-
-        The stack holds one record (1, d, 3 d + 2): the second moment, then two draws of E.  It is
-        zero at the other sites.
-        """
+        """Ask for P(j)."""
+        # The stack holds one record (1, d, 3 d + 2): the second moment, then two draws of E.  It is
+        # zero at the other sites.
         release = self.schedule(len(state.V))[0]
         d = len(state.V)
 
@@ -166,11 +162,9 @@ class WishartPca(OneRelease[Parcel]):
 
 
 def noisy_gradients(W: Array, b: Array, X: Floats, E: Floats) -> tuple[Array, Array]:
-    """Return mean gradients of every subject by Alg. 3 (Imtiaz et al. 2016).
-
-    (I + (1 - 2Y) Z'/T) W (n, r, r) and mean 1 - 2y (n, r), from reduced data X (n, r, T) and scaled
-    Laplace noise E of the same shape.
-    """
+    """Return mean gradients of every subject by Alg. 3 (Imtiaz et al. 2016)."""
+    # (I + (1 - 2Y) Z'/T) W (n, r, r) and mean 1 - 2y (n, r), from reduced data X (n, r, T) and
+    # scaled Laplace noise E of the same shape.
     # Deviation: the paper sums over N_i columns and has N_i I in place of I.
     Z = W @ X.astype(np.float64) + b[:, None] + E
     Y = -np.tanh(Z / 2.0)  # 1 - 2 g(z)
@@ -185,10 +179,8 @@ class LaplaceInfomax(Ascent, OneRelease[Unmixing]):
     round_epsilon: float  # as printed: of one round and one time point
 
     def query(self, state: Unmixing) -> SubjectQuery:
-        """Ask for the gradients under noise.
-
-        The stack holds (n, 2 r, T): reduced data, then Laplace noise of scale 1.
-        """
+        """Ask for the gradients under noise."""
+        # The stack holds (n, 2 r, T): reduced data, then Laplace noise of scale 1.
         r = len(state.b)
         release = self.release(r)
         # The printed sensitivity of Z is ||W||_1.

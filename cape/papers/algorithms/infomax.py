@@ -159,10 +159,8 @@ class Halves:
 
 
 def relative_gradients(W: Array, b: Array, stack: Floats) -> Moments:
-    """Return unclipped H_m = I + mean_t y z' and h_m = mean_t y of every subject, float64.
-
-    W is for doubled data, the stack (n_subjects, R, T) is not doubled and sets the precision.
-    """
+    """Return unclipped H_m = I + mean_t y z' and h_m = mean_t y of every subject, float64."""
+    # W is for doubled data, the stack (n_subjects, R, T) is not doubled and sets the precision.
     work = Halves(W, b, stack)
     for part, m in work:
         np.matmul(work.y_m[:m], work.z_m[:m].swapaxes(1, 2), out=work.H[part])

@@ -122,11 +122,9 @@ def _solver(config: DjicaConfig, model: IcaModel) -> DjicaInfomax:
 
 
 def _as_one_record(site: Site, subjects: Stacks | View, n_subjects: int | None) -> Stacks:
-    """Return all subjects (n, rows, T) of a site as one record (1, rows, N_s), side by side.
-
-    With M, columns of a subject are scaled by 1/sqrt(T_m M): X X' is then its part of the mean
-    second moment of all subjects.  With None they are not scaled.
-    """
+    """Return all subjects (n, rows, T) of a site as one record (1, rows, N_s), side by side."""
+    # With M, columns of a subject are scaled by 1/sqrt(T_m M): X X' is then its part of the mean
+    # second moment of all subjects.  With None they are not scaled.
     parts = []
     for array in chunks(subjects):
         scale = 1.0 if n_subjects is None else 1.0 / np.sqrt(max(array.shape[2], 1) * n_subjects)
