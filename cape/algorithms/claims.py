@@ -11,7 +11,8 @@ the two apart.
 """
 
 import math
-from typing import Literal, Self
+from dataclasses import field, fields
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -146,6 +147,24 @@ class SplitHalf:
             "" if silent or r < MAYBE else "in halves" if r >= AGAIN else "maybe"
             for r, silent in zip(self.r, self.silent, strict=True)
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class FoundMaps:
+    """What the spatial recipe says of a set of maps, in their order."""
+
+    converged: bool  # whether the rotation converged
+    test: LeftRight | None = None  # None if left and right cannot be compared
+    mirrored: bool = False  # whether left and right were averaged after a clear test
+    claims: Claims | None = None  # None without noise, or unless the test is clear
+    # None with noise, or unless the test is clear
+    split_half: SplitHalf | None = field(default=None, metadata={"omittable": True})
+    # Mean |r| of each map with itself under other draws (`bagging`); empty without them
+    stability: tuple[float, ...] = field(default=(), metadata={"omittable": True})
+
+    def said(self) -> dict[str, Any]:
+        """Return these fields alone, for a record that has others besides."""
+        return {one.name: getattr(self, one.name) for one in fields(FoundMaps)}
 
 
 def cohort(F: Array, test: LeftRight, *, noise_std: float, n_subjects: int, rank: float) -> float:

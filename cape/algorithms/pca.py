@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from cape.algorithms.claims import Claims, SplitHalf
+from cape.algorithms.claims import FoundMaps
 from cape.algorithms.estimators import (
     NO_STEP,
     UNCLIPPED,
@@ -26,7 +26,6 @@ from cape.algorithms.estimators import (
     clip_rows,
     step_record,
 )
-from cape.algorithms.left_right import LeftRight
 from cape.algorithms.linalg import smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
@@ -59,16 +58,10 @@ FEW_COMPONENTS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class FreeSet:
-    """Spatial components of the mean that a temporal run releases, by the spatial recipe."""
+class FreeSet(FoundMaps):
+    """Spatial components of a released mean, by the spatial recipe."""
 
     directions: Array  # (k, n): in the kernel basis of spatial maps, in final order and sign
-    converged: bool  # whether the rotation converged
-    test: LeftRight | None  # None if left and right cannot be compared
-    mirrored: bool
-    claims: Claims | None  # in the order of the maps; None unless the test is clear
-    split_half: SplitHalf | None = field(default=None, metadata={"omittable": True})
-    stability: tuple[float, ...] = field(default=(), metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

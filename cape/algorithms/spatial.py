@@ -11,12 +11,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from cape.algorithms.claims import Claims, SplitHalf
+from cape.algorithms.claims import FoundMaps
 from cape.algorithms.estimators import (
     Array,
     OneRelease,
@@ -25,7 +25,6 @@ from cape.algorithms.estimators import (
     StepRecord,
     SubjectQuery,
 )
-from cape.algorithms.left_right import LeftRight
 from cape.algorithms.linalg import polar, smat, top_eigenspace
 from cape.algorithms.pca import ProjectorPca, Subspace, leading_projector
 from cape.algorithms.soft_projector import soft_projector
@@ -264,25 +263,17 @@ def spatial_start(basis: Basis | None, V: Array, U: Array) -> SpatialStart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class SpatialComponents:
+class SpatialComponents(FoundMaps):
     """State of the stage: the released subspace, the rotation of its maps, and the claims."""
 
     subspace: Subspace  # released; from `report` on, V is that of the mirrored mean
     mixing: Array  # (k, k): components are ``B V mixing``; the identity before `report`
-    converged: bool  # whether the rotation converged
     order: tuple[int, ...]  # signed order of the components, counted from 1
     status: ReleaseStatus
     # (d (d + 1)/2,): the released mean, which the aggregator keeps from the step to the end of the
     # run; never in a message
     mean: Array
-    test: LeftRight | None  # None if left and right cannot be compared
-    mirrored: bool  # whether maps are of the mirrored mean
-    claims: Claims | None  # in the order of `mixing`; None unless the test is clear
     record: StepRecord
-    # In the order of `mixing`; None with noise, or unless the test is clear
-    split_half: SplitHalf | None = field(default=None, metadata={"omittable": True})
-    # In the order of `mixing`: mean |r| of each map with itself under other draws (`bagging`)
-    stability: tuple[float, ...] = field(default=(), metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -343,9 +334,6 @@ class SpatialIca(OneRelease[SpatialComponents]):
             order=(),
             status="waiting",
             mean=np.zeros(0),
-            test=None,
-            mirrored=False,
-            claims=None,
             record=subspace.record,
         )
 

@@ -33,7 +33,7 @@ from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import by_sizes, join
-from cape.protocol.model import joined, n_basis, settings_of
+from cape.protocol.model import joined, settings_of
 from cape.protocol.outcome import SpatialSet
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
@@ -263,7 +263,6 @@ PCA = SecureSum(
     model_field="subspace",
     may_reduce_rank=True,
     estimator=lambda config, model: config.make_pca(),
-    rows=n_basis,
     input=subject_views.despiked,
     successors=(WHITENING,),
     hand_over=with_free_set,

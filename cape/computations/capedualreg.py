@@ -30,7 +30,7 @@ from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import by_sizes, join
-from cape.protocol.model import Model, joined, n_basis
+from cape.protocol.model import Model, joined
 from cape.protocol.outcome import TemplateReading
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
@@ -94,7 +94,6 @@ TEMPLATE_STAGE = SecureSum(
     state=TemplateMaps,
     model_field="template",
     estimator=_estimator,
-    rows=n_basis,
     input=subject_views.normalised,
     # Order and signs are those of the templates.
 )

@@ -27,7 +27,7 @@ from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import by_sizes, join
-from cape.protocol.model import Model, joined, n_basis
+from cape.protocol.model import Model, joined
 from cape.protocol.outcome import SpatialSet
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
@@ -132,18 +132,14 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
         score=fitting_score(state.subspace.V) if columns and not config.private else BAG_SCORE,
         suggest=True,
     )
+    V, mixing = np.linalg.qr(maps.directions)
     return replace(
         state,
-        subspace=replace(state.subspace, V=maps.V),
-        mixing=maps.mixing,
-        converged=maps.converged,
+        subspace=replace(state.subspace, V=V),
+        mixing=mixing,
         order=tuple(range(1, k + 1)),
         mean=np.zeros(0),
-        test=test,
-        mirrored=maps.mirrored,
-        claims=maps.claims,
-        split_half=maps.split_half,
-        stability=maps.stability,
+        **maps.said(),
     )
 
 
@@ -152,7 +148,6 @@ SPATIAL = SecureSum(
     state=SpatialComponents,
     model_field="spatial",
     estimator=_estimator,
-    rows=n_basis,
     input=subject_views.normalised,
     close=_arranged,
 )
@@ -228,17 +223,12 @@ def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
     maps = V if B is None else B @ V
     return SpatialSet(
         A=apply_order(order, maps @ state.mixing, 1),
-        converged=state.converged,
         # For brains the left-right test is stronger, and also applies to coarse maps.
         sparseness=sparseness(B, V, state.mixing, score=BAG_SCORE)
         if state.test is None and has_neighbours(roster.space)
         else None,
-        test=state.test,
-        mirrored=state.mirrored,
-        claims=state.claims,
-        split_half=state.split_half,
-        stability=state.stability,
         recipe=resolve(config).brains,
+        **state.said(),
     )
 
 

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from cape.algorithms.claims import Claims, SplitHalf
+from cape.algorithms.claims import FoundMaps
 from cape.algorithms.estimators import Array, Data
-from cape.algorithms.left_right import LeftRight
 from cape.algorithms.spatial import Sparseness
 from cape.algorithms.verdict import Confirmation
 from cape.forecast.rule import ComponentKind
@@ -91,18 +90,12 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SpatialSet:
+class SpatialSet(FoundMaps):
     """Spatial components of a released subspace, under another model than temporal ones."""
 
     A: Array  # (D, k), in final order and sign, std 1
-    converged: bool  # whether the rotation converged
     # Fit of the model against surrogates without data; None if `test` judges it
     sparseness: Sparseness | None
-    test: LeftRight | None = None  # left-right test of brains
-    mirrored: bool = False  # whether left and right were averaged after a clear test
-    claims: Claims | None = None  # None unless the test is clear
-    split_half: SplitHalf | None = None  # of runs without noise; None unless the test is clear
-    stability: tuple[float, ...] = ()  # (k,) under other draws of the bag; empty without one
     recipe: bool = False  # whether the recipe for brains was used (docs/choosing.md)
     n_basis: int = 0  # size of its own kernel basis; 0: the basis of the run
 

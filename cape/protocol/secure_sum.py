@@ -32,7 +32,15 @@ from cape.privacy.mechanisms import overflow_bound, verify_event
 from cape.privacy.noise import Entropy, discrete_gaussian
 from cape.protocol import wire
 from cape.protocol.messages import Masked, Refusal, Released, RingVector
-from cape.protocol.model import Model, broadcast_roster, joined, own_subjects, start_trace, with_row
+from cape.protocol.model import (
+    Model,
+    broadcast_roster,
+    joined,
+    n_basis,
+    own_subjects,
+    start_trace,
+    with_row,
+)
 from cape.protocol.phases import AnyPhase, Phase, of_public_values
 from cape.protocol.plan import SUM_FIELD
 from cape.protocol.ports import Aggregator, Site, Stacks, View
@@ -64,9 +72,10 @@ class SecureSum(Generic[M]):
     model_field: str  # field of the model that holds it
     # ``estimator(config, model)``: from public values only
     estimator: Callable[[Any, M], Estimator[Any]]
-    rows: Callable[[M], int]  # ``rows(model)``: number of rows of each subject of `input`
     # ``input(site, model)``: the subjects, as this stage needs them
     input: Callable[[Site, M], Stacks | View]
+    # ``rows(model)``: number of rows of each subject of `input`
+    rows: Callable[[M], int] = n_basis
     # Stages that may follow, in order; the first unfinished one opens next.  The last stage has
     # none and opens `report`
     successors: tuple[SecureSum[M], ...] = ()

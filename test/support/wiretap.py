@@ -305,7 +305,6 @@ CANARY = Computation(
             state=CanaryState,
             model_field="canary",
             estimator=lambda config, model: CanaryEstimator(n_rounds=config.n_rounds),
-            rows=lambda model: joined(model).n_basis,
             input=lambda site, model: prepared(site, joined(model).space),
             close=lambda config, model: model.canary,
             by_site=lambda config: config.by_site,

@@ -234,7 +234,6 @@ JOINT_MOMENT = SecureSum(
     state=CanonicalState,
     model_field="canonical",
     estimator=_estimator,
-    rows=n_basis,
     input=subject_views.as_read,
 )
 

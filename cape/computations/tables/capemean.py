@@ -18,7 +18,7 @@ from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, by_sizes, join
 from cape.protocol.messages import FeatureSpace
-from cape.protocol.model import Model, Roster, n_basis, settings_of
+from cape.protocol.model import Model, Roster, settings_of
 from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_plan
@@ -191,7 +191,6 @@ HISTOGRAM = SecureSum(
     state=ColumnStatistic,
     model_field="histogram",
     estimator=histogram_of,
-    rows=n_basis,
     input=subject_views.as_read,
 )
 MEAN = SecureSum(
@@ -199,7 +198,6 @@ MEAN = SecureSum(
     state=ColumnStatistic,
     model_field="mean",
     estimator=mean_of,
-    rows=n_basis,
     input=subject_views.as_read,
     successors=(HISTOGRAM,),
 )

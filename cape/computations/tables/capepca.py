@@ -14,7 +14,7 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, by_sizes, join
-from cape.protocol.model import Model, Roster, n_basis, settings_of
+from cape.protocol.model import Model, Roster, settings_of
 from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_plan
@@ -136,7 +136,6 @@ MOMENT = SecureSum(
     state=Principal,
     model_field="principal",
     estimator=estimator,
-    rows=n_basis,
     # Neither centred nor scaled: `norm_bound` is for the records themselves.
     input=subject_views.as_read,
 )
