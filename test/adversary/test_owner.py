@@ -502,10 +502,8 @@ def test_no_file_of_a_study_of_parcels_is_asked_what_it_holds(tmp_path) -> None:
 
 
 def test_a_sphere_that_names_a_persons_file_as_its_points_is_not_read(tmp_path) -> None:
-    """Its digest would leave in `join`: bytes of anybody, at any place, for nothing.
-
-    One vertex will do, which lies on a sphere whatever it says.
-    """
+    """Its digest would leave in `join`: bytes of anybody, at any place, for nothing."""
+    # One vertex will do, which lies on a sphere whatever it says.
     told = set()
     for seed in (1, 2):
         site = write_series(tmp_path / str(seed) / "local1", seed=seed)
@@ -543,10 +541,8 @@ def test_an_atlas_cannot_be_the_image_of_a_person(worlds, tmp_path) -> None:
 
 
 def test_who_is_a_copy_is_asked_last_so_one_person_moves_one_contribution(tmp_path) -> None:
-    """A copy under an odd header once left the site, and its original with it.
-
-    The sum of Y'Y of unit norm moves by sqrt 2 at most if one person is replaced, and moved by 2.
-    """
+    """A copy under an odd header once left the site, and its original with it."""
+    # The sum of Y'Y of unit norm moves by sqrt 2 at most if one person is replaced, and moved by 2.
     X = [series(m, 40)[:3] for m in range(4)]
     normal, odd = ["abc"] * 4, ["abx", *["abc"] * 3]
     pairs = {"copy": ([X[1], *X[1:]], odd), "other": ([-2.0 * X[1], *X[1:]], normal)}
@@ -831,10 +827,8 @@ def spend(owner: Owner, epsilon: float) -> None:
 
 @pytest.mark.parametrize("named", [False, True])
 def test_the_total_of_all_runs_tells_who_was_in_them_and_not_often(worlds, tmp_path, named) -> None:
-    """Before any release, by an epsilon that the owner chose; with `dataset_id` 0 bits.
-
-    Then every run under that name counts, whoever is listed today.
-    """
+    """Before any release, by an epsilon that the owner chose; with `dataset_id` 0 bits."""
+    # Then every run under that name counts, whoever is listed today.
     policy = LEDGER + ('dataset_id = "cohort"\n' if named else "")
     others = write_people(
         tmp_path / "others" / "local1", [series(50 + m, 120) for m in range(PEOPLE)]

@@ -195,12 +195,10 @@ def test_a_list_in_another_order_or_with_a_site_twice_opens_nothing_else(order) 
 
 
 def test_a_site_that_is_set_back_between_two_lists_counts_as_one_colluder_more() -> None:
-    """The limit of the protocol: x + g of one site alone, mu sqrt(h) in place of mu.
-
-    With S = 4, t = 3 and S_C = 1 there is no room for one more: a folder that is set back between
-    signing two lists gives both secrets away, and the victim stays behind its own share.  Journal
-    and ledger lie in that folder.  At epsilon 1 the victim's is then 1.835 (docs/privacy.md).
-    """
+    """The limit of the protocol: x + g of one site alone, mu sqrt(h) in place of mu."""
+    # With S = 4, t = 3 and S_C = 1 there is no room for one more: a folder that is set back between
+    # signing two lists gives both secrets away, and the victim stays behind its own share.  Journal
+    # and ledger lie in that folder.  At epsilon 1 the victim's is then 1.835 (docs/privacy.md).
     play = Unmasking()
     told = {VICTIM: [ALL], "site1": [ALL, WITHOUT], "site2": [WITHOUT], LIAR: [ALL, WITHOUT]}
     opened = play.open(told)

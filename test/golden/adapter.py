@@ -115,11 +115,9 @@ def arrays(out: Path) -> None:
 
 @contextmanager
 def listening(heard: list[Heard]) -> Iterator[None]:
-    """Add every message of the runs in this block to `heard`, through memory or processes.
-
-    A run in memory hands over objects: they are written as the wire would carry them.  Of a run in
-    processes the bytes are those on the standard output of each process.
-    """
+    """Add every message of the runs in this block to `heard`, through memory or processes."""
+    # A run in memory hands over objects: they are written as the wire would carry them.  Of a run
+    # in processes the bytes are those on the standard output of each process.
     with _in_memory(heard), _in_processes(heard):
         yield
 
@@ -146,10 +144,8 @@ def _in_memory(heard: list[Heard]) -> Iterator[None]:
 
 @contextmanager
 def _in_processes(heard: list[Heard]) -> Iterator[None]:
-    """Hear the documents of COINSTAC's contract: one process, JSON in, JSON out.
-
-    Sites answer side by side, so an exchange is put in order when its aggregator answers.
-    """
+    """Hear the documents of COINSTAC's contract: one process, JSON in, JSON out."""
+    # Sites answer side by side, so an exchange is put in order when its aggregator answers.
     real, lock, waiting = subprocess.run, threading.Lock(), {}
 
     def run(arguments: Any, *rest: Any, **named: Any) -> Any:

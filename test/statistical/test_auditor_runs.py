@@ -38,10 +38,8 @@ WRONG_COUNT = "the number of right signs is not that of the claimed mu"
 
 
 def p_value(right: int, guesses: int, epsilon: float, delta: float) -> float:
-    """Return a bound of P[at least `right` of `guesses`] under (epsilon, delta)-DP.
-
-    Theorem 5.2 of the paper, for m = r guesses (nobody abstains): beta + 2 m delta alpha.
-    """
+    """Return a bound of P[at least `right` of `guesses`] under (epsilon, delta)-DP."""
+    # Theorem 5.2 of the paper, for m = r guesses (nobody abstains): beta + 2 m delta alpha.
     q = 1.0 / (1.0 + math.exp(-epsilon))
     beta = float(stats.binom.sf(right - 1, guesses, q))
     below = stats.binom.pmf(np.arange(right - 1, -1, -1), guesses, q)

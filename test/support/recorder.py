@@ -273,10 +273,8 @@ def words_of(replies: list[dict[str, Any]]) -> np.ndarray:
 
 
 def is_private(name: str) -> bool:
-    """Tell whether a file, named from the folder of all parties, stays with its site.
-
-    The list of mapped files is the one private file of the journal.
-    """
+    """Tell whether a file, named from the folder of all parties, stays with its site."""
+    # The list of mapped files is the one private file of the journal.
     party, _, inside = name.partition("/")
     return party != "remote" and (inside.startswith(STAYS) or inside.endswith("/given.json"))
 

@@ -87,11 +87,9 @@ def text(name: str, words: str) -> Canary:
 
 
 def vector(name: str, values: Iterable[float]) -> Canary:
-    """Return a canary of some neighbouring numbers of an array, three at least.
-
-    Looked for: every binary form, raw, hexadecimal and base64; decimals of several precisions in a
-    row; each number by itself if its digits are many enough.
-    """
+    """Return a canary of some neighbouring numbers of an array, three at least."""
+    # Looked for: every binary form, raw, hexadecimal and base64; decimals of several precisions in
+    # a row; each number by itself if its digits are many enough.
     found = np.asarray(list(values), dtype=np.float64)
     assert found.size >= 3, "too few numbers to be found on purpose only"
     assert np.unique(np.abs(found[found != 0])).size >= 3, "too plain to be found on purpose only"

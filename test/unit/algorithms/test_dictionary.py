@@ -48,10 +48,8 @@ def refined(F: np.ndarray, n: int, B: np.ndarray | None = None) -> Maps:
 
 
 def overlapping() -> tuple[np.ndarray, np.ndarray]:
-    """Return F and its six networks, of which two overlap (r .72).
-
-    Two broad patterns, which all people have, are stronger than the difference of the two.
-    """
+    """Return F and its six networks, of which two overlap (r .72)."""
+    # Two broad patterns, which all people have, are stronger than the difference of the two.
     truth = np.stack([blob(x, 4.0) for x in (20, 24, 60, 80, 100, 125)], axis=1)
     t = 2.0 * np.pi * np.arange(D) / D
     broad = 0.4 * np.stack([np.sin(t), np.sin(2.0 * t)], axis=1)

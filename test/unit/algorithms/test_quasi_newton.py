@@ -325,10 +325,8 @@ def test_the_filter_steps_by_its_gain_and_leaves_the_dither_out_of_the_result() 
 
 @pytest.mark.parametrize(("noise_std", "left"), [(0.02, 0.5), (0.045, 0.8), (0.1, 1.0)])
 def test_what_was_found_in_space_is_not_lost_to_the_noise_of_a_small_budget(noise_std, left):
-    """Angles of .05 at the start, 20 runs of fixed seeds: .44, .73 and .92 of them is left.
-
-    It looked at what the verdict puts back, which is the optimum here, and so at nothing.
-    """
+    """Angles of .05 at the start, 20 runs of fixed seeds: .44, .73 and .92 of them is left."""
+    # It looked at what the verdict puts back, which is the optimum here, and so at nothing.
     R, ratio = 10, []
     estimator = solver(n_rounds=41, dither=0.06, origin=np.eye(R))
     upper = np.triu_indices(R, 1)

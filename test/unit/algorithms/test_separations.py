@@ -80,10 +80,8 @@ def test_spatial_ica_finds_sparse_maps_from_any_mixture_of_them() -> None:
 
 
 def shaken(signal: float, n_maps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return maps of a noisy released mean, and those of the mean as another host may hold it.
-
-    Moved by 1e-13, with other signs of eigenvectors.
-    """
+    """Return maps of a noisy released mean, and those of the mean as another host may hold it."""
+    # Moved by 1e-13, with other signs of eigenvectors.
     rng = np.random.default_rng(seed)
     _, B, V = planted()
     noise = rng.standard_normal((2, 100, 100))

@@ -55,10 +55,8 @@ def study(
     seed: int = 0,
     one_group: int = -1,
 ) -> Path:
-    """Sites whose patients are older and differ by `effect` sd in the first outcome.
-
-    At each site somebody is in neither group, and somebody lacks an outcome.
-    """
+    """Sites whose patients are older and differ by `effect` sd in the first outcome."""
+    # At each site somebody is in neither group, and somebody lacks an outcome.
     rng = np.random.default_rng(seed)
     names = ["volume", "score", *(f"v{k}" for k in range(2, K))][:K]
     for s, n in enumerate(sizes):
@@ -151,10 +149,8 @@ def test_stages_of_a_pattern_share_the_budget() -> None:
 
 
 def test_the_plan_of_halves_is_that_of_the_run_however_they_are_drawn() -> None:
-    """Of odd cells a coin decides: a plan that counted people would not fit the halves.
-
-    Each budget is the one at which looks begin to fit: counts of a half would go either way.
-    """
+    """Of odd cells a coin decides: a plan that counted people would not fit the halves."""
+    # Each budget is the one at which looks begin to fit: counts of a half would go either way.
     entries = sites(*[(3, 4), (5, 2), (7, 7)] * 4)
     for changed in ({}, {"formula": "dx"}, {"site_effects": "random"}):
         low, high = 0.1, 60.0

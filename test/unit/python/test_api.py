@@ -308,10 +308,8 @@ def test_every_example_runs(path, capsys) -> None:
 
 @pytest.mark.parametrize("other", [1.0, -1.0])
 def test_without_noise_a_matrix_gets_the_model_that_fits_and_is_told(other: float) -> None:
-    """Sparse maps with Gaussian courses: temporal ICA gave r .67, spatial ICA .96.
-
-    By skewness it gave .77 of maps of both signs, where FastICA after group PCA gave .91.
-    """
+    """Sparse maps with Gaussian courses: temporal ICA gave r .67, spatial ICA .96."""
+    # By skewness it gave .77 of maps of both signs, where FastICA after group PCA gave .91.
     maps, people = np.zeros((60, 3)), []
     for k in range(3):
         maps[20 * k : 20 * k + 8, k] = np.tile([1.0, other], 4)

@@ -114,10 +114,8 @@ SCHEMA = {
 def test_the_repository_of_a_form_is_an_address_and_the_publishers_where_one_is_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was an address of example.org, where nobody finds the code of what a hospital runs.
-
-    COINSTAC's schema needs a text there; as long as there is no address, it says where to look.
-    """
+    """It was an address of example.org, where nobody finds the code of what a hospital runs."""
+    # COINSTAC's schema needs a text there; as long as there is no address, it says where to look.
     said = compspec.compspec_document(Config)["meta"]["repository"]
     place = said.partition(", in ")[2].rstrip(".")
     assert f"COPY --from=package /opt/package {place}\n" in (ROOT / "Dockerfile").read_text()

@@ -96,10 +96,8 @@ def test_settings_that_every_computation_has_run_the_product(calls):
 
 
 def test_sites_of_one_process_take_nothing_of_each_other(calls, monkeypatch):
-    """Policy, keys and ledger: a site that names none has its operator's, not another site's.
-
-    Both are answered at the same time: each is in its exchange when the other one's begins.
-    """
+    """Policy, keys and ledger: a site that names none has its operator's, not another site's."""
+    # Both are answered at the same time: each is in its exchange when the other one's begins.
     seen, both = {}, threading.Barrier(2, timeout=60)
 
     def border(who, document, places):
@@ -150,10 +148,8 @@ def test_a_new_job_goes_on_after_the_aggregator_was_killed_in_any_exchange(calls
 
 
 def test_who_was_killed_while_it_wrote_down_where_it_stands_goes_on(calls, expected, monkeypatch):
-    """A site's journal is ahead of its cache then, by one answer that nobody has seen.
-
-    The aggregator stands an exchange back, and the sites repeat their answers.
-    """
+    """A site's journal is ahead of its cache then, by one answer that nobody has seen."""
+    # The aggregator stands an exchange back, and the sites repeat their answers.
     write, killed = rounds.overwrite, set()
 
     def dying(path, text):

@@ -219,10 +219,8 @@ def shipped(data: Path, tmp_path: Path) -> Path:
 def test_the_shipped_policy_keeps_its_ledger_where_the_engine_keeps_a_folder(
     shipped: Path, tmp_path: Path
 ) -> None:
-    """A ledger among the data was refused (E269), and no site had another place: none answered.
-
-    What lies there is no data of the next run, and its total holds over both.
-    """
+    """A ledger among the data was refused (E269), and no site had another place: none answered."""
+    # What lies there is no data of the next run, and its total holds over both.
     home = shipped / "local0" / ".cape-site"
     for name, runs in (("one", 1), ("two", 2)):
         messages = play(shipped, tmp_path / name, MEAN)
