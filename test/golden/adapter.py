@@ -22,20 +22,13 @@ ROLES = ("local", "remote")
 
 @dataclass(frozen=True)
 class Heard:
-    """One message of a run: `content` is what crossed the wire, large arrays put back inside.
+    """One message of a run: `content` is what crossed the wire, large arrays put back inside."""
 
-    Attributes
-    ----------
-    party : str
-        The site that replied, "broadcast" for the aggregator, or "engine" for what the
-        aggregator's process tells COINSTAC itself when a run has ended.
-    files : tuple of str
-        Files that carried large arrays beside the message.
-    """
-
+    # The site that replied, "broadcast" for the aggregator, or "engine" for what the aggregator's
+    # process tells COINSTAC itself when a run has ended
     party: str
     content: bytes
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # that carried large arrays beside the message
 
     @property
     def document(self) -> Any:

@@ -170,12 +170,7 @@ Reader = Callable[[str], bytes]
 def differences(recorded: dict[str, Any], now: dict[str, Any], read: Reader) -> list[str]:
     """Return what differs, in the order in which one thing follows from another.
 
-    Parameters
-    ----------
-    recorded, now : dict
-        Records of one play.
-    read : callable
-        Returns the content of a file, or of a message by its name, as it is now.
+    `read` returns the content of a file, or of a message by its name, as it is now.
     """
     found = shape_differences(recorded, now)
     for name, old in recorded["data"].items():

@@ -48,10 +48,7 @@ INHERITED = ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 def play(name: str, through: str, folder: Path) -> dict[str, Any]:
     """Play in a new process, in an empty folder, and return the record.
 
-    Raises
-    ------
-    RuntimeError
-        The process failed; the text is its standard error.
+    RuntimeError with its standard error if the process failed.
     """
     for place in ("home", "play", "kept", "hidden"):
         (folder / place).mkdir(parents=True)

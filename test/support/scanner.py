@@ -266,19 +266,7 @@ def scan(
 ) -> Report:
     """Scan the names and contents of all files below a folder.
 
-    Parameters
-    ----------
-    folder : Path
-        Such as an outputDirectory, a transferDirectory, the logs of a container.
-    canaries : iterable of Canary
-        See `text`, `vector`, `windows`, `secret`.
-    leaves : callable, optional
-        Tells of a path, relative to `folder`, whether it is looked at.  Default: all are.
-
-    Returns
-    -------
-    Report
-        A test asserts that its `hits` are empty and its `documents` are not.
+    `leaves` tells of a path, relative to `folder`, whether it is looked at.
     """
     scanner, report = Scanner(canaries), Report()
     for path in sorted(folder.rglob("*")):
