@@ -194,9 +194,6 @@ def look_noise(public: Public, bound: float, share: float, *, psd: bool = False)
     return (math.sqrt(2.0) if psd else 2.0) * bound / (public.G * math.sqrt(share))
 
 
-# -- radii and bounds ----------------------------------------------------------------------------
-
-
 def sites_radius(K: int) -> float:
     return 2.5 if K == 1 else 1.6 * math.sqrt(K)
 

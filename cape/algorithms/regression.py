@@ -52,9 +52,6 @@ class Regressed:
     record: StepRecord
 
 
-# -- the estimator -------------------------------------------------------------------------------
-
-
 class _Release(NamedTuple):
     term: int
     name: str

@@ -99,9 +99,6 @@ TEMPLATE_STAGE = SecureSum(
 )
 
 
-# -- the plan ------------------------------------------------------------------------------------
-
-
 def releases(
     config: CapeDualRegConfig, *, n_sites: int, n_subjects: int, n_basis: int
 ) -> tuple[PlannedStage, ...]:
@@ -128,9 +125,6 @@ def rule(config: CapeDualRegConfig, n_basis: int) -> ForecastRule:
 
     brains = config.feature_space != "matrix"
     return TemplateRule(n_components=config.n_components, brains=brains)
-
-
-# -- the end -------------------------------------------------------------------------------------
 
 
 REASONS = {
@@ -170,8 +164,6 @@ def template_reading(config: Config, model: DualRegModel) -> TemplateReading:
         strength=state.strength,
     )
 
-
-# -- the protocol --------------------------------------------------------------------------------
 
 NAME = "capedualreg"
 PLANNER = IcaPlanner(

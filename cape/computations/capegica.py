@@ -153,9 +153,6 @@ SPATIAL = SecureSum(
 )
 
 
-# -- the plan ------------------------------------------------------------------------------------
-
-
 def releases(
     config: CapeGicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
 ) -> tuple[PlannedStage, ...]:
@@ -177,8 +174,6 @@ def rule(config: CapeGicaConfig, n_basis: int) -> ForecastRule:
 
     return SpatialRule(n_components=config.n_components, brains=config.feature_space != "matrix")
 
-
-# -- the end -------------------------------------------------------------------------------------
 
 _REASONS = {
     "networks": "The left-right test is clear: patterns that are the same on both sides are there.",
@@ -231,8 +226,6 @@ def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
         **state.said(),
     )
 
-
-# -- the protocol --------------------------------------------------------------------------------
 
 _NAME = "capegica"
 PLANNER = IcaPlanner(

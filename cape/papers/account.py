@@ -40,9 +40,6 @@ class Account:
     source: str  # of the releases, for people
 
 
-# -- cases ---------------------------------------------------------------------------------------
-
-
 def from_ledger(path: Path, *, delta: float | None) -> Account:
     """Read the charged releases of a privacy.json; `delta` None: the file's own.
 
@@ -116,9 +113,6 @@ def default_colluders(n_sites: int) -> int:
     return min(n_sites - 1, max(1, paper_colluders(n_sites)))
 
 
-# -- for machines --------------------------------------------------------------------------------
-
-
 def as_document(case: Account) -> dict[str, object]:
     # epsilon and holds are null where an accountant gives no figure.
     releases = case.releases
@@ -149,9 +143,6 @@ def as_document(case: Account) -> dict[str, object]:
             for row in compare_accountants(releases, delta=case.delta)
         ],
     }
-
-
-# -- for people ----------------------------------------------------------------------------------
 
 
 def print_table(case: Account) -> None:

@@ -28,9 +28,6 @@ from cape.secagg.keys import DIGEST_BYTES
 SEED: Final = "seed"
 
 
-# -- settings and model of a computation with this carrier ---------------------------------------
-
-
 class ZeroSumSettings:
     """The meaning of the settings `zero_sum` and `seed_ratio`; the model has a field `seed_sum`.
 
@@ -64,9 +61,6 @@ class SeedSum:
     """Broadcast of the first phase: T, the sum of the seeds."""
 
     total: Integers
-
-
-# -- the carrier ---------------------------------------------------------------------------------
 
 
 def zero_sum_carrier(release: Release[Any]) -> tuple[AnyPhase, ...]:

@@ -57,9 +57,6 @@ def _spatial_set(config: Config, model: Model, end: FinalState) -> SpatialSet:
     )
 
 
-# -- the last line of a table --------------------------------------------------------------------
-
-
 def ica_report(
     name: str,
     stages: Sequence[SecureSum[Any]],

@@ -29,8 +29,6 @@ from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config
 from cape.settings.option import check_ends, option
 
-# -- settings ------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CapeCcaConfig(Config):
@@ -88,8 +86,6 @@ class CapeCcaModel(Model):
 
     canonical: CanonicalState | None = None  # None before the release
 
-
-# -- what is released ----------------------------------------------------------------------------
 
 # Appended constant over the norm bound: the means cost a factor of 1.25 in sensitivity.
 CONSTANT_RATIO = 0.5
@@ -153,8 +149,6 @@ def _verify(site: Site, roster: Roster) -> None:
 def _estimator(config: CapeCcaConfig, model: CapeCcaModel) -> SecondMomentCca:
     return estimator(config, n_basis(model))
 
-
-# -- the result ----------------------------------------------------------------------------------
 
 ONLY_NOISE = "No canonical correlation is above what noise alone can give: too few subjects."
 
@@ -226,8 +220,6 @@ def _column_table(
         ),
     )
 
-
-# -- the protocol --------------------------------------------------------------------------------
 
 JOINT_MOMENT = SecureSum(
     name="moment",

@@ -52,9 +52,6 @@ class PcaModel(Model):
     principal: Principal | None = None  # None before the release
 
 
-# -- what is released: one description for the planner and for every site's own check ------------
-
-
 def estimator(config: CapePcaConfig, model: object = None) -> SecondMomentPca:
     return SecondMomentPca(n_components=config.n_directions, norm_bound=config.norm_bound)
 
@@ -83,9 +80,6 @@ def verify(site: Site, roster: Roster) -> None:
     config = settings_of(CapePcaConfig, site.config)
     d = widest_basis(resolve(config), roster.space)
     verify_plan(site, roster, stages(config, d), n_basis=d)
-
-
-# -- the result ----------------------------------------------------------------------------------
 
 
 def outcome(name: str, party: Aggregator, model: PcaModel, *, note: str) -> Outcome:
@@ -128,8 +122,6 @@ def directions_table(state: Principal) -> Table:
 def _outcome(party: Aggregator, model: PcaModel) -> Outcome:
     return outcome("capepca", party, model, note="One sum over all subjects.")
 
-
-# -- the protocol --------------------------------------------------------------------------------
 
 MOMENT = SecureSum(
     name="moment",

@@ -65,9 +65,6 @@ def _plan_run(
     return run_plan
 
 
-# -- the carrier ---------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reduced:
     """Reply of a site: the leading factor (D, n_sent) of its own noisy moment."""
@@ -118,9 +115,6 @@ def _carrier(release: Release[Any]) -> tuple[AnyPhase, ...]:
     if releases_are_local(release.config):
         return _ReducedSum(release=release).phases()
     return carried(release)
-
-
-# -- the protocol --------------------------------------------------------------------------------
 
 
 def _outcome(party: Aggregator, model: PcaModel) -> Outcome:

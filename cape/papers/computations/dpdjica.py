@@ -67,9 +67,6 @@ class DpDjicaModel(IcaModel):
     subspace: Parcel | None = None
 
 
-# -- what is summed ------------------------------------------------------------------------------
-
-
 def _parcel_of(config: DpDjicaConfig, n_sites: int, n_subjects: int) -> WishartPca:
     return WishartPca(
         n_components=config.n_components,
@@ -109,9 +106,6 @@ def _verify(site: Site, roster: Roster) -> None:
 
 def _parcel(config: DpDjicaConfig, model: IcaModel) -> WishartPca:
     return _parcel_of(config, joined(model).n_sites, joined(model).n_subjects)
-
-
-# -- what a site answers from --------------------------------------------------------------------
 
 
 def _drawn(site: Site, purpose: str, n: int) -> Array:
@@ -167,9 +161,6 @@ def _noisy(site: Site, model: IcaModel) -> Stacks:
         E = laplace(_drawn(site, f"laplace {i}", X.size)).reshape(X.shape)
         arrays.append(np.concatenate([X, E], axis=1, dtype=np.float32))
     return Stacks(arrays=tuple(arrays), labels=stacks.labels)
-
-
-# -- the protocol --------------------------------------------------------------------------------
 
 
 def _close(config: DpDjicaConfig, model: IcaModel) -> Unmixing:
