@@ -48,9 +48,6 @@ def runs_of(name: str) -> Iterator[helper.Consortium]:
         yield run
 
 
-# -- lies ------------------------------------------------------------------------------------------
-
-
 def changed(document: Any, pool: list[Any], rng: np.random.Generator) -> Any:
     """Return a JSON document with one to three leaves, lists or members changed."""
     document = copy.deepcopy(document)
@@ -112,9 +109,6 @@ def told(run: helper.Consortium, pool: list[Any], rng: np.random.Generator) -> A
         return decode_envelope(document, kind, broadcast=True)
     except CapeError:
         return None
-
-
-# -- what is declared ------------------------------------------------------------------------------
 
 
 def check_declared(run: helper.Consortium, envelope: AnyEnvelope) -> list[np.ndarray]:

@@ -35,9 +35,6 @@ class Heard:
         return json.loads(self.content)
 
 
-# -- calls ----------------------------------------------------------------------------------------
-
-
 def imported_from() -> Path:
     """Return the folder that holds the package `cape`."""
     import cape
@@ -101,9 +98,6 @@ def arrays(out: Path) -> None:
     courses = model.fit_transform(list(people.values()))
     np.save(out / "components.npy", model.components_)
     np.save(out / "courses.npy", np.concatenate(courses))
-
-
-# -- the wire -------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -34,9 +34,6 @@ def _mark(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:3]
 
 
-# -- one content ----------------------------------------------------------------------------------
-
-
 def normal(path: str, content: bytes) -> bytes:
     """Return what is digested of a file.
 
@@ -128,9 +125,6 @@ def _fields(content: bytes) -> list[tuple[str, bytes]]:
 
 def _text(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True).encode()
-
-
-# -- two records ----------------------------------------------------------------------------------
 
 
 def differing_fields(recorded: str, content: bytes) -> str:

@@ -172,9 +172,6 @@ def test_a_site_refuses_a_basis_that_the_owner_does_not_allow() -> None:
         run.answer("local0", lie)
 
 
-# -- documents -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("changed", ["roster.json", "identity_key", "both", "taken away"])
 def test_pinned_keys_are_those_that_a_site_had_before_the_aggregator_sent_anything(
     tmp_path, changed

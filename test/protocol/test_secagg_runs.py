@@ -193,9 +193,6 @@ def test_a_missing_site_ends_an_all_sites_run() -> None:
         tiny.released(link)
 
 
-# -- messages that do not belong -----------------------------------------------------------------
-
-
 def test_a_late_answer_is_refused_and_changes_nothing() -> None:
     drops = [Drop(site="site1", phase="mean", round=2)]
     link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(4), drops=drops)
@@ -225,9 +222,6 @@ def test_a_stage_asked_twice_finds_its_keys_used(phase: str) -> None:
     advance_site(run, link._request, party)
     with pytest.raises((SecureAggregationError, ProtocolError)):
         advance_site(run, link._request, party)
-
-
-# -- secrets and bytes ---------------------------------------------------------------------------
 
 
 def test_a_key_set_is_gone_once_it_was_used() -> None:

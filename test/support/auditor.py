@@ -26,9 +26,6 @@ def coins(n: int) -> np.ndarray:
     return np.random.default_rng().choice([-1.0, 1.0], n)
 
 
-# -- the checks -----------------------------------------------------------------------------------
-
-
 def audit_canary(*, n_runs: int = 5, n_rounds: int = 11, size: int = 800) -> tuple[float, float]:
     """Return (certified, claimed) mu of one integer secure sum, from every round of some runs."""
     statistic, bits = [], []

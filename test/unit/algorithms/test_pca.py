@@ -176,9 +176,6 @@ def test_one_release_is_planned() -> None:
     assert (asked.size, asked.clip, asked.shape) == (5050, np.sqrt(20), "psd")
 
 
-# -- speed that changes nothing --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("d", "T"), [(260, 300), (300, 255), (120, 400)])
 def test_leading_eigenvectors_alone_give_the_projector_of_all(d: int, T: int) -> None:
     """To 1e-10: from 250 rows on LAPACK is asked for R vectors, by another algorithm."""

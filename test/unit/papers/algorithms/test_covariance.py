@@ -68,9 +68,6 @@ def test_the_true_subspace_is_found_without_noise(stack: np.ndarray) -> None:
     assert np.min(np.linalg.svd(state.V.T @ truth, compute_uv=False)) > 0.9999
 
 
-# -- whitening from its eigenvalues ----------------------------------------------------------------
-
-
 def test_eigenvalues_of_the_second_moment_whiten_without_a_release() -> None:
     rng = np.random.default_rng(0)
     A = rng.standard_normal((6, 6)) + 2 * np.eye(6)
