@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.counting import number_of
 from cape.frozen import dataclass
 from cape.privacy.accounting import display_epsilon
 
@@ -437,7 +438,7 @@ def draw_subjects(labels: Sequence[str], measures: Mapping[str, Array]) -> Pictu
         low, high = values.min(), values.max()
         texts.append(f"{word} {low:.4g} to {high:.4g}, median {middle:.4g}, worst {worst}")
     figure.align_ylabels()
-    return _chart(figure, f"Scans of {len(labels)} subjects: {'; '.join(texts)}.")
+    return _chart(figure, f"Scans of {number_of(len(labels), 'subject')}: {'; '.join(texts)}.")
 
 
 def draw_connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
@@ -471,8 +472,8 @@ def draw_connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Pic
         axes.set_yticks([])
     top = max(float(_off_diagonal(r).max(initial=0.0)) for r in matrices)
     alt = (
-        f"Network connectivity of {len(labels)} subjects, colours as above; the largest |r| in "
-        f"them is {top:.2f}."
+        f"Network connectivity of {number_of(len(labels), 'subject')}, colours as above; "
+        f"the largest |r| in them is {top:.2f}."
     )
     # Margins in inches: tight_layout takes as long as drawing.
     wide, high = figure.get_size_inches()
