@@ -191,8 +191,8 @@ class Result:
 # sparse ones of planted matrices had .7 to 8, dense ones -1.
 SPARSE = 0.5
 FITS_BETTER = (
-    "the time courses separate nothing here, and the maps are sparse: this is the result of "
-    "computation='capegica' (computation='capedjica' gives the other)"
+    "the time courses separate nothing here, and the maps are sparse: computation='capegica' fits "
+    "such data better"
 )
 
 
@@ -356,7 +356,7 @@ class Consortium:
         private : bool, optional; ``False``: a run without noise, which is not private
         computation : str, optional
             None: capegica for images and parcels, capedjica for matrices and for its own settings.
-            Without noise a warning says if capegica fits a matrix better, whose result is returned.
+            Without noise a warning says if capegica fits a matrix better.
         settings : mapping, optional; those of docs/config.md
         seed : int, optional; 0 to 2^63 - 1: the result is then not private
         on_progress : callable, optional; called after every exchange, such as `cape.ProgressBar`
@@ -425,18 +425,8 @@ class Consortium:
         if transport.outcome is None:
             raise TypeError("the run ended without an outcome")
         self.config = config
-        # Without noise a second look costs nobody anything.
         if asked is None and not config.private and _is_sparse(transport.outcome, settings or {}):
             warnings.warn(FITS_BETTER, CapeWarning, stacklevel=2)
-            return self.run(
-                epsilon=epsilon,
-                delta=delta,
-                private=private,
-                computation="capegica",
-                settings=settings,
-                seed=seed,
-                on_progress=on_progress,
-            )
         return _result(transport.outcome, self._truth, counted)
 
     @in_python_words
