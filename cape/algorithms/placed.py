@@ -12,22 +12,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from cape.algorithms import looks
 from cape.algorithms.design import Counts, Public
 from cape.algorithms.estimators import Array
-from cape.algorithms.looks import (
-    FEW,
-    RHO,
-    RHO_PROTECTED,
-    RHO_SITES,
-    RHO_TILT,
-    TILT,
-    Looks,
-    Stage,
-    by_outcome,
-    look_noise,
-    sites_radius,
-    xsites_radius,
-)
 from cape.algorithms.population import (
     BINS,
     careful_octave,
@@ -63,10 +50,10 @@ class Placed:
     def __init__(
         self,
         public: Public,
-        plan: Looks,
+        plan: looks.Looks,
         seen: Mapping[str, Seen],
         *,
-        stage: Stage = "whole",
+        stage: looks.Stage = "whole",
         design: Self | None = None,
     ) -> None:
         self.public, self.plan, self.stage, self.design = public, plan, stage, design
@@ -75,8 +62,8 @@ class Placed:
         self.M, self.p, self.q = max(public.M, 1), len(public.x_columns), public.q
         # A protected z is one more column, until its covariates are taken out.
         self.half_ranges = np.append(public.half_ranges, public.z_half)[: self.p + public.protected]
-        self.few = self.K <= FEW
-        self.by_outcome = by_outcome(public, stage)
+        self.few = self.K <= looks.FEW
+        self.by_outcome = looks.by_outcome(public, stage)
         # A product's groups differ in its columns, too: one centre for all.
         self.L = len(public.H) if len(public.H) == self.q + 1 else 1
         self.n_s = np.maximum(public.people, 1).astype(np.float64)
@@ -212,11 +199,13 @@ class Placed:
     def rho(self) -> float:
         """Radius of the site part of w; wider where people missing differ by group."""
         if self.public.protected:
-            return RHO_PROTECTED
+            return looks.RHO_PROTECTED
         tilt, noise = self.tilt
         small = self.stage == "half" and self.K > 1 and self.public.G < SMALL_HALF
-        wider = min(max(float(np.linalg.norm(tilt)) - 2 * noise, 0.0) * 1.2, RHO_TILT)
-        return max((0.0 if small else RHO) + wider, min(1.5 * math.sqrt(self.odds), RHO_SITES))
+        wider = min(max(float(np.linalg.norm(tilt)) - 2 * noise, 0.0) * 1.2, looks.RHO_TILT)
+        return max(
+            (0.0 if small else looks.RHO) + wider, min(1.5 * math.sqrt(self.odds), looks.RHO_SITES)
+        )
 
     @cached_property
     def _odds(self) -> tuple[float, float]:
@@ -228,7 +217,7 @@ class Placed:
             return 0.0, 0.0 if self.public.protected else math.inf
         mean, noise = self.seen("sites")
         share = self.public.people / self.M
-        unit = 1 / (TILT * self.u_sites_radius * np.maximum(share, 1e-6))[:, None]
+        unit = 1 / (looks.TILT * self.u_sites_radius * np.maximum(share, 1e-6))[:, None]
         variance = float(share @ (noise * unit[:, 0]) ** 2)
         spread = noise**2 * math.sqrt(2 * self.q * float(share**2 @ unit[:, 0] ** 4))
         tilts = mean.reshape(self.S, -1)[:, self.K :] * unit
@@ -325,12 +314,12 @@ class Placed:
 
     @property
     def x_sites_radius(self) -> float:
-        return xsites_radius(self.p) + self.far
+        return looks.xsites_radius(self.p) + self.far
 
     @property
     def z_sites_radius(self) -> float:
         """As wide as planned noise allows, for site means that are far apart."""
-        noise = look_noise(self.public, 1.0, self.plan.share("zsites")) * self.S
+        noise = looks.look_noise(self.public, 1.0, self.plan.share("zsites")) * self.S
         f, product = float(self.stretch[-1]), bool(self.public.z_factors)
         most = 6.0 if product else 2.0 * self.public.z_half * f
         far = min(self.seen("middle").noise * f, 9.0) if f > WIDE_X else 0.0
@@ -382,7 +371,9 @@ class Placed:
     def u_sites_radius(self) -> float:
         """Wider where the first centre may be far off."""
         noise = math.sqrt(float(self.first_centre[2].mean()))
-        return sites_radius(self.K) + (0.5 * math.sqrt(self.K) * noise if noise > 0.3 else 0.0)
+        return looks.sites_radius(self.K) + (
+            0.5 * math.sqrt(self.K) * noise if noise > 0.3 else 0.0
+        )
 
     @property
     def blocks(self) -> Seen:

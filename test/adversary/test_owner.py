@@ -1000,7 +1000,7 @@ def test_an_answer_that_finds_no_room_counts_until_it_is_sent(tmp_path) -> None:
     engine = OfOwner.run(tmp_path, "one").until("mean")
     other = OfOwner.run(tmp_path, "two")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(border, "offload", full)
+        patch.setattr(border.documents, "offload", full)
         with pytest.raises(StoppedError, match="E261"):
             engine.ask("local0")
     with pytest.raises(PrivacyBudgetError, match="E239"):
@@ -1018,7 +1018,7 @@ def test_the_end_of_a_finished_run_asked_again_is_not_counted(tmp_path, monkeypa
     engine.allow("local0", policy)
     engine.until("report")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(border, "offload", full)
+        patch.setattr(border.documents, "offload", full)
         with pytest.raises(StoppedError, match="E261"):
             engine.ask("local0")
     marks = tmp_path / "ledger.jsonl.unanswered"
