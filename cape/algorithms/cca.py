@@ -12,18 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cape.algorithms.estimators import (
-    NO_STEP,
-    Array,
-    Data,
-    OneRelease,
-    PlannedRelease,
-    ReleaseStatus,
-    StepRecord,
-    SubjectQuery,
-    clip_rows,
-    step_record,
-)
+from cape.algorithms import estimators
+from cape.algorithms.estimators import NO_STEP, Array, Data, OneRelease, PlannedRelease, clip_rows
 from cape.algorithms.linalg import smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
@@ -92,8 +82,8 @@ class CanonicalState:
     # (D,): from the released covariance; 0 where noise made the variance negative
     std: Array
     covariance: Array  # (D, D): released, centred
-    status: ReleaseStatus
-    record: StepRecord
+    status: estimators.ReleaseStatus
+    record: estimators.StepRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +129,7 @@ class SecondMomentCca(OneRelease[CanonicalState]):
             record=NO_STEP,
         )
 
-    def query(self, state: CanonicalState) -> SubjectQuery:
+    def query(self, state: CanonicalState) -> estimators.SubjectQuery:
         return self._release().query(self._answer)
 
     def _answer(self, stack: Data) -> Array:
@@ -176,5 +166,7 @@ class SecondMomentCca(OneRelease[CanonicalState]):
             std=units * np.sqrt(np.maximum(np.diagonal(covariance), 0.0)),
             covariance=covariance * np.outer(units, units),
             status="released",
-            record=step_record(mean, noise_std, step_norm=float(np.linalg.norm(correlations))),
+            record=estimators.step_record(
+                mean, noise_std, step_norm=float(np.linalg.norm(correlations))
+            ),
         )

@@ -12,17 +12,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import (
-    NO_STEP,
-    Array,
-    Data,
-    OneRelease,
-    PlannedRelease,
-    ReleaseStatus,
-    StepRecord,
-    SubjectQuery,
-    step_record,
-)
+from cape.algorithms import estimators
+from cape.algorithms.estimators import Array, Data, OneRelease, PlannedRelease, SubjectQuery
 from cape.frozen import dataclass
 
 
@@ -34,8 +25,8 @@ class ColumnStatistic:
     # the bin below `low` to the one above `high`.  Unbiased, so noise may take them out of range.
     values: Array
     noise_std: float  # exact std of the noise on every value; 0 without noise
-    status: ReleaseStatus
-    record: StepRecord
+    status: estimators.ReleaseStatus
+    record: estimators.StepRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,9 +112,11 @@ def _checked(stack: Data) -> tuple[Array, npt.NDArray[np.bool_]]:
 
 
 def _waiting(size: int) -> ColumnStatistic:
-    return ColumnStatistic(values=np.zeros(size), noise_std=0.0, status="waiting", record=NO_STEP)
+    return ColumnStatistic(
+        values=np.zeros(size), noise_std=0.0, status="waiting", record=estimators.NO_STEP
+    )
 
 
 def _released(values: Array, noise_std: float) -> ColumnStatistic:
-    record = step_record(values, noise_std, step_norm=float(np.linalg.norm(values)))
+    record = estimators.step_record(values, noise_std, step_norm=float(np.linalg.norm(values)))
     return ColumnStatistic(values=values, noise_std=noise_std, status="released", record=record)

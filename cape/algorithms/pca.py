@@ -13,19 +13,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from cape.algorithms import estimators
 from cape.algorithms.claims import FoundMaps
-from cape.algorithms.estimators import (
-    NO_STEP,
-    UNCLIPPED,
-    Array,
-    Data,
-    OneRelease,
-    PlannedRelease,
-    StepRecord,
-    SubjectQuery,
-    clip_rows,
-    step_record,
-)
+from cape.algorithms.estimators import NO_STEP, UNCLIPPED, Array, Data, OneRelease, PlannedRelease
 from cape.algorithms.linalg import smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
@@ -77,7 +67,7 @@ class Subspace:
     # "gap": clear gap at n_components; "reduced": the guard chose fewer; "no_gap": R may be too
     # large or the budget too small; "unguarded": the guard does not apply
     status: SubspaceStatus
-    record: StepRecord
+    record: estimators.StepRecord
     # Spatial maps of the same release, for the report only
     free: FreeSet | None = field(default=None, metadata={"omittable": True})
 
@@ -209,13 +199,13 @@ class ProjectorPca(OneRelease[Subspace]):
             record=NO_STEP,
         )
 
-    def query(self, state: Subspace) -> SubjectQuery:
+    def query(self, state: Subspace) -> estimators.SubjectQuery:
         release = self.schedule(len(state.V))[0]
 
         def answer(stack: Data) -> Array:
             with np.errstate(all="ignore"):  # subjects that are not finite become rows of zeros
                 rows = [svec(self.matrix(Y)) for Y in stack.astype(np.float64)]
-            return clip_rows(np.array(rows), release.clip)
+            return estimators.clip_rows(np.array(rows), release.clip)
 
         return release.query(answer)
 
@@ -233,7 +223,7 @@ class ProjectorPca(OneRelease[Subspace]):
             gap_ratio=rank.gap_ratio,
             noise_std=noise_std,
             status=rank.status,
-            record=step_record(mean, noise_std, step_norm=float(np.sqrt(rank.k))),
+            record=estimators.step_record(mean, noise_std, step_norm=float(np.sqrt(rank.k))),
         )
 
     def done(self, state: Subspace) -> bool:

@@ -12,18 +12,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from cape.algorithms import looks
+from cape.algorithms import looks, population
 from cape.algorithms.design import Counts, Public
 from cape.algorithms.estimators import Array
-from cape.algorithms.population import (
-    BINS,
-    careful_octave,
-    octave,
-    octaves,
-    reach,
-    site_means,
-    tail,
-)
 
 # Effect of a common octave: x is multiplied by 2^-(octave + .4), never by less than 1.
 XF, WIDE_X = 0.4, 1.5
@@ -84,9 +75,9 @@ class Placed:
             return self.design.octave
         shares, noise = self.seen("where")
         if self.by_outcome:
-            return octaves(shares.reshape(self.K, BINS), noise)
+            return population.octaves(shares.reshape(self.K, population.BINS), noise)
         prior = (PATTERN_OCTAVE, 0.7) if self.half_b else (0.0, 2.0)
-        one = octave(shares, noise, 1 if self.K == 1 else 3 if self.few else 6, prior)
+        one = population.octave(shares, noise, 1 if self.K == 1 else 3 if self.few else 6, prior)
         return np.full(self.K, one)
 
     @cached_property
@@ -107,7 +98,7 @@ class Placed:
     def _where(self) -> Seen:
         """Shares (bins,) of pairs by octave, of all outcomes."""
         shares, noise = self.seen("where")
-        each = shares.reshape(-1, BINS)
+        each = shares.reshape(-1, population.BINS)
         return Seen(each.mean(axis=0), noise / math.sqrt(len(each)))
 
     @cached_property
@@ -133,12 +124,12 @@ class Placed:
         """How skewed or heavy one outcome is."""
         if self.K > 1:
             return 0.0
-        return tail(*self.seen("where"), max(int((self.public.counts // 2).sum()), 1))
+        return population.tail(*self.seen("where"), max(int((self.public.counts // 2).sum()), 1))
 
     @cached_property
     def reach(self) -> float:
         """How far out, in scales, people of one outcome lie, if far."""
-        return reach(*self.seen("where"), float(self.octave[0])) if self.K == 1 else 0.0
+        return population.reach(*self.seen("where"), float(self.octave[0])) if self.K == 1 else 0.0
 
     @cached_property
     def ranges(self) -> Counts:
@@ -153,8 +144,8 @@ class Placed:
         found = np.zeros((2, len(self.half_ranges)))
         if self.plan.asks("xwhere"):
             shares, noise = self.seen("xwhere")
-            for j, one in zip(self.ranges, shares.reshape(-1, BINS), strict=True):
-                found[:, j] = careful_octave(one, noise)
+            for j, one in zip(self.ranges, shares.reshape(-1, population.BINS), strict=True):
+                found[:, j] = population.careful_octave(one, noise)
         return found[0], found[1]
 
     @cached_property
@@ -359,13 +350,13 @@ class Placed:
         if not self.plan.asks("xsites"):
             return np.zeros((self.S, self.p)), np.full((self.S, self.p), 0.1)
         g, _, error = self._by_site(*self.seen("xsites"))
-        return site_means(g, error, one=False)
+        return population.site_means(g, error, one=False)
 
     @cached_property
     def z_sites(self) -> tuple[Array, Array]:
         """Site means (S, 1) of stretched z, and the variance of what is left of them."""
         g, _, error = self._by_site(*self.seen("zsites"))
-        return site_means(g, error, one=False)
+        return population.site_means(g, error, one=False)
 
     @property
     def u_sites_radius(self) -> float:
@@ -392,6 +383,6 @@ class Placed:
         g, middle, error = self._by_site(mean, noise)
         first, second = self.first_centre[2], self.S * (noise / self.pool) ** 2
         kept = first / (first + second + 1.0 / self.M)
-        centres, variance = site_means(g + (1 - kept) * middle, error, one=True)
+        centres, variance = population.site_means(g + (1 - kept) * middle, error, one=True)
         left = float(np.minimum(first, second).mean())
         return kept * middle + centres, variance.mean(axis=1), left

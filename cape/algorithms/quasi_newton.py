@@ -21,19 +21,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import (
-    NO_STEP,
-    UNCLIPPED,
-    Array,
-    Data,
-    Floats,
-    OneRelease,
-    PlannedRelease,
-    SubjectQuery,
-    aligned,
-    clip_rows,
-    step_record,
-)
+from cape.algorithms import estimators
+from cape.algorithms.estimators import NO_STEP, Array, Data, PlannedRelease, SubjectQuery, aligned
 from cape.algorithms.linalg import above_diagonal, polar, skew, skew_exp
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, unit_rows
 from cape.algorithms.verdict import judge_run
@@ -217,7 +206,7 @@ def _mirrored(R: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     return upper * R + right, right * R + upper
 
 
-def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
+def skew_moments(W: Array, stack: estimators.Floats, name: Score) -> Array:
     """Skew part of each subject's score moment, (n_subjects, R (R - 1)/2), float64, not clipped."""
     # ``K_ij = g_ij - g_ji``, i < j row by row, ``g = psi(y) y'/T``, ``y = W z``: the gradient along
     # rotations.  The stack (n_subjects, R, T) is whitened, and products are in its precision.
@@ -247,7 +236,7 @@ def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class QuasiNewton(OneRelease[Unmixing]):
+class QuasiNewton(estimators.OneRelease[Unmixing]):
     """Rotations by noisy Newton steps: of annealed length, or of a filter after a spatial start."""
 
     n_rounds: int  # J, a public constant
@@ -290,7 +279,7 @@ class QuasiNewton(OneRelease[Unmixing]):
 
     def clip(self, done: int) -> float:
         if not self.private:
-            return UNCLIPPED
+            return estimators.UNCLIPPED
         first, last = self.clips[0], self.clips[-1]
         return float(first * (last / first) ** self._progress(done))
 
@@ -339,7 +328,7 @@ class QuasiNewton(OneRelease[Unmixing]):
 
         def answer(stack: Data) -> Array:
             with np.errstate(all="ignore"):
-                return clip_rows(skew_moments(turned_W(), stack, self.score), bound)
+                return estimators.clip_rows(skew_moments(turned_W(), stack, self.score), bound)
 
         return SubjectQuery(size=size, clip=bound, shape="ball", answer=answer)
 
@@ -364,7 +353,7 @@ class QuasiNewton(OneRelease[Unmixing]):
                 return Step(W=rotation, b=state.b)
             return Step(W=polar(skew_exp(scale * rotation) @ state.W), b=state.b)
 
-        record = step_record(mean, noise_std, step_norm=float(np.linalg.norm(rotation)))
+        record = estimators.step_record(mean, noise_std, step_norm=float(np.linalg.norm(rotation)))
         settled = bool(np.max(np.abs(mean), initial=0.0) <= self.tolerance)
         stop_rule = StopRule(n_rounds=self.n_rounds, look_back=LOOK_BACK, private=self.private)
         state = advance(state, propose, stop_rule, settled=settled, record=record)

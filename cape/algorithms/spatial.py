@@ -16,15 +16,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from cape.algorithms import estimators
 from cape.algorithms.claims import FoundMaps
-from cape.algorithms.estimators import (
-    Array,
-    OneRelease,
-    PlannedRelease,
-    ReleaseStatus,
-    StepRecord,
-    SubjectQuery,
-)
+from cape.algorithms.estimators import Array, OneRelease, PlannedRelease, ReleaseStatus, StepRecord
 from cape.algorithms.linalg import polar, smat, top_eigenspace
 from cape.algorithms.pca import ProjectorPca, Subspace, leading_projector
 from cape.algorithms.soft_projector import soft_projector
@@ -337,7 +331,7 @@ class SpatialIca(OneRelease[SpatialComponents]):
             record=subspace.record,
         )
 
-    def query(self, state: SpatialComponents) -> SubjectQuery:
+    def query(self, state: SpatialComponents) -> estimators.SubjectQuery:
         return self._pca.query(state.subspace)
 
     def step(self, state: SpatialComponents, mean: Array, noise_std: float) -> SpatialComponents:

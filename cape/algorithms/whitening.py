@@ -12,18 +12,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import (
-    NO_STEP,
-    UNCLIPPED,
-    Array,
-    Data,
-    OneRelease,
-    PlannedRelease,
-    StepRecord,
-    SubjectQuery,
-    clip_rows,
-    step_record,
-)
+from cape.algorithms import estimators
+from cape.algorithms.estimators import NO_STEP, UNCLIPPED, Array, Data, OneRelease, PlannedRelease
 from cape.algorithms.linalg import smat, svec, sym_exp, sym_log
 from cape.frozen import dataclass
 
@@ -51,7 +41,7 @@ class Whitener:
     # Expected mean square of the remaining log eigenvalues.  The contrast is curved around their
     # axes even without sources, so the verdict has to exceed this.
     residual: float = 0.0
-    record: StepRecord
+    record: estimators.StepRecord
 
 
 def reduce_subject(V: Array, Y: npt.NDArray[np.floating], prewhiten: Prewhiten) -> Data:
@@ -101,12 +91,12 @@ class LogEuclidean(OneRelease[Whitener]):
         one = np.eye(rows)
         return Whitener(U=np.sqrt(float(rows)) * one, look=0, origin=one, record=NO_STEP)
 
-    def query(self, state: Whitener) -> SubjectQuery:
+    def query(self, state: Whitener) -> estimators.SubjectQuery:
         release = self.schedule(len(state.U))[0]
 
         def answer(stack: Data) -> Array:
             rows = np.array([svec(_log_covariance(state.U, Z0)) for Z0 in stack])
-            return clip_rows(rows, release.clip)
+            return estimators.clip_rows(rows, release.clip)
 
         return release.query(answer)
 
@@ -120,7 +110,9 @@ class LogEuclidean(OneRelease[Whitener]):
             U=sym_exp(-A / 2.0) @ state.U,
             look=state.look + 1,
             residual=_residual(energy, noise, self.clip) / len(A),
-            record=step_record(mean, noise_std, step_norm=float(np.linalg.norm(A) / 2.0)),
+            record=estimators.step_record(
+                mean, noise_std, step_norm=float(np.linalg.norm(A) / 2.0)
+            ),
         )
 
     def done(self, state: Whitener) -> bool:

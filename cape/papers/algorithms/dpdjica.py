@@ -12,18 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cape.algorithms.estimators import (
-    NO_STEP,
-    UNCLIPPED,
-    Array,
-    Data,
-    Floats,
-    OneRelease,
-    PlannedRelease,
-    SubjectQuery,
-    clip_rows,
-    step_record,
-)
+from cape.algorithms import estimators
+from cape.algorithms.estimators import Array, Data, Floats, OneRelease, PlannedRelease, SubjectQuery
 from cape.algorithms.linalg import unit_columns
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import StopRule, Unmixing
@@ -94,7 +84,7 @@ class WishartPca(OneRelease[Parcel]):
         """Return one sum per stop: d x k numbers."""
         k = min(self.n_local, rows)
         return (
-            PlannedRelease(size=rows * k, clip=UNCLIPPED, shape="ball", weight=1.0),
+            PlannedRelease(size=rows * k, clip=estimators.UNCLIPPED, shape="ball", weight=1.0),
         ) * self.n_sites
 
     def start(self, rows: int) -> Parcel:
@@ -108,7 +98,7 @@ class WishartPca(OneRelease[Parcel]):
             status="pending",
             P=np.zeros((rows, k)),
             stops=0,
-            record=NO_STEP,
+            record=estimators.NO_STEP,
         )
 
     def query(self, state: Parcel) -> SubjectQuery:
@@ -124,7 +114,7 @@ class WishartPca(OneRelease[Parcel]):
                 if np.any(record) and np.all(np.isfinite(record)):
                     moment, first, second = np.split(record, [d, 2 * d + 1], axis=1)
                     rows[m] = self._stop(state, moment, (first, second)).ravel()
-            return clip_rows(rows, release.clip)
+            return estimators.clip_rows(rows, release.clip)
 
         return release.query(answer)
 
@@ -141,7 +131,7 @@ class WishartPca(OneRelease[Parcel]):
         """Return the parcel after a stop; after the last one its columns are normalised."""
         d, k = state.P.shape
         P, stops = (self.n_subjects * mean).reshape(d, k), state.stops + 1
-        record = step_record(P.ravel(), noise_std, step_norm=float(np.linalg.norm(P)))
+        record = estimators.step_record(P.ravel(), noise_std, step_norm=float(np.linalg.norm(P)))
         if stops < self.n_sites:
             return replace(state, P=P, stops=stops, record=record)
         # Columns of a parcel are directions times roots of eigenvalues.
@@ -190,7 +180,7 @@ class LaplaceInfomax(Ascent, OneRelease[Unmixing]):
             with np.errstate(all="ignore"):
                 G, h = noisy_gradients(state.W, state.b, stack[:, :r], scale * stack[:, r:])
             rows = np.concatenate([G.reshape(len(stack), -1), h], axis=1)
-            return clip_rows(rows, release.clip)
+            return estimators.clip_rows(rows, release.clip)
 
         return release.query(answer)
 

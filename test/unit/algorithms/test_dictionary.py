@@ -84,8 +84,8 @@ def test_the_recipe_refines_maps_of_voxels_without_noise(
         F, None, 6, noise_std=noise_std, mirror=Mirror(J=J, weighed=J), test=test, q=0.8,
         rank=6, symmetry="none", kind=kind, n_subjects=PEOPLE,
     )  # fmt: skip
-    assert (found(maps.V @ maps.mixing, truth).min() > 0.9) == two
-    assert maps.mixing.shape == (6, 6)
+    assert (found(maps.directions, truth).min() > 0.9) == two
+    assert maps.directions.shape[1] == 6
     if maps.split_half is not None:
         assert len(maps.split_half.r) == 6
 
