@@ -93,7 +93,7 @@ class GaussianSum:
             broadcast=SeedSum,
             answer=self._seed,
             combine=self._sum_seeds,
-            absorb=_absorb_seeds,
+            absorb=lambda model, total: replace(model, seed_sum=total),
             then=(second,),
             fold=Masked.folded,
         )
@@ -149,7 +149,3 @@ class GaussianSum:
 
     def _absorb(self, model: Any, state: Any) -> Any:
         return self.release.absorb(replace(model, seed_sum=None), state)
-
-
-def _absorb_seeds(model: Any, total: SeedSum) -> Any:
-    return replace(model, seed_sum=total)

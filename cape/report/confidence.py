@@ -180,10 +180,6 @@ class ModelOrderHint:
     budget_text: str = ""
     doubtful: bool = False  # too few, or more than ever came back at this budget
 
-    @property
-    def too_few(self) -> bool:
-        return self.above > self.requested
-
 
 def requested_of(settings: Mapping[str, object], n_components: int) -> int:
     """Return R of the settings, or `n_components`, the number found, if they leave R to G."""
