@@ -102,7 +102,6 @@ TEMPLATE_STAGE = SecureSum(
 def releases(
     config: CapeDualRegConfig, *, n_sites: int, n_subjects: int, n_basis: int
 ) -> tuple[PlannedStage, ...]:
-    """Return the one release, which takes the whole budget."""
     # The plan is made before sites send templates; sizes and bounds do not depend on them.
     regression = TemplateRegression(n_templates=config.n_components, private=config.private)
     return (PlannedStage(phase="template", releases=regression.schedule(n_basis), mu2_weight=1.0),)

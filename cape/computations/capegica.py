@@ -156,7 +156,6 @@ SPATIAL = SecureSum(
 def releases(
     config: CapeGicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
 ) -> tuple[PlannedStage, ...]:
-    """Return the one release, which takes the whole budget."""
     schedule = _estimator(config).schedule(n_basis)
     return (PlannedStage(phase="spatial", releases=schedule, mu2_weight=1.0),)
 
@@ -208,7 +207,6 @@ def _status(test: LeftRight | None) -> str:
 
 
 def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
-    """Return the maps of the run with their claims."""
     from cape.algorithms.bagging import BAG_SCORE
 
     state: SpatialComponents = SPATIAL.released(model)

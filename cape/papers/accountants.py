@@ -50,7 +50,6 @@ class Releases:
     release_delta: float = PAPER_RELEASE_DELTA
 
     def __post_init__(self) -> None:
-        """Check that there are releases and that all have noise."""
         if not self.groups or any(mu2 <= 0 or n < 1 for mu2, n in self.groups):
             problem = "no releases, or one without a positive mu"
             raise ConfigError("E232", problem=problem, do="pass one release at least.")

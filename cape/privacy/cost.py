@@ -285,5 +285,4 @@ def _cost(delta_int: int, shares: int, variance: int, seed_ratio: int) -> Cost:
 
 
 def impossible(problem: str) -> ConfigError:
-    """Error of a release with impossible numbers."""
     return ConfigError("E232", problem=problem, do="correct the plan.")

@@ -85,7 +85,6 @@ def drop_outs(model: Model) -> DropOuts:
 
 
 def key_table_of(party: Site | Aggregator, model: Model) -> aggregator_steps.KeyTable:
-    """Return the table of the public keys of this run."""
     advertised = drop_outs(model).advertised.sites
     return aggregator_steps.KeyTable.of(setup_of(party, model), advertised)
 

@@ -230,11 +230,9 @@ class Release(Generic[M]):
         return self.step(party, model, total)
 
     def events(self, party: Site | Aggregator, model: M) -> tuple[Event, ...]:
-        """Return the planned releases of the present round, in order."""
         return Plan(releases=joined(model).plan).find(self.name, party.cursor.round)
 
     def queries(self, model: M) -> tuple[SubjectQuery, ...]:
-        """Return the questions of the present round, one per release."""
         state = self.stage.current(self.config, model)
         return self.stage.estimator(self.config, model).queries(state)
 

@@ -184,7 +184,6 @@ class GroupComparison:
 
 
 def asked_in(settings: Mapping[str, Any]) -> Question:
-    """Return the question of the settings of a run."""
     return parse_question(**{name: str(settings.get(name) or "") for name in QUESTION})
 
 

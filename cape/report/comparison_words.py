@@ -163,7 +163,6 @@ def _found(result: GroupComparison, term: Term) -> set[str]:
 
 
 def _judged(result: GroupComparison, term: Term) -> list[Effect]:
-    """Return the rows of which something is said."""
     found = _found(result, term)
     rows = result.of_term(term.text)
     return [row for row in rows if row.fits in ESTIMATED or row.outcome in found]

@@ -163,7 +163,6 @@ def _with_maps(folder: Path, results: Results, maps: Brought) -> Results:
 
 
 def _write_again(folder: Path, results: Results) -> Path:
-    """Write changed results, the methods and the page."""
     files.write_json(folder / "results.json", results)
     if isinstance(results, MapResults | ComparisonResults):
         consortium_page.write_methods(folder, results)

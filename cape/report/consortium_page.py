@@ -73,7 +73,6 @@ def render(path: Path) -> Path:
 
 
 def values_of(folder: AnyFolder) -> Values:
-    """Return the values for all chapters of a page."""
     results, privacy = folder.results, folder.privacy
     epsilon, mu = privacy.epsilon, privacy.mu
     return {

@@ -71,7 +71,6 @@ class Match:
 
 
 def bundled(space: FeatureSpace) -> Template | None:
-    """Return the networks of the default sets; None outside MNI space or without nilearn."""
     return of_sets(DEFAULT, space) if space.in_mni else None
 
 

@@ -120,7 +120,6 @@ def stages(config: CapeCcaConfig, n_columns: int) -> tuple[PlannedStage, ...]:
 
 
 def plan_run(config: CapeCcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
-    """Return the plan that the aggregator makes in `join`; ConfigError if none exists."""
     D = space.n_features
     if config.max_features < D:
         do = "use fewer."

@@ -62,7 +62,6 @@ def stages(config: CapePcaConfig, n_features: int) -> tuple[PlannedStage, ...]:
 
 
 def plan_run(config: CapePcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
-    """Return the plan that the aggregator makes in `join`; ConfigError if none exists."""
     d = widest_basis(resolve(config), space)
     if d > config.max_features:
         do = "use a basis or an atlas."

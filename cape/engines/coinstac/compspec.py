@@ -45,7 +45,6 @@ ASKED_FIRST: Final = ("epsilon", "delta", "n_components", "n_sites")
 def compspec_document(
     config: type[Config], name: str = FRONT, image: str = IMAGE_NAME
 ) -> dict[str, Any]:
-    """Return the compspec.json of a computation with these settings."""
     document: dict[str, Any] = parse_json(_TEMPLATE.read_text(encoding="utf-8"))
     meta, computation = document["meta"], document["computation"]
     meta["version"] = VERSION
@@ -88,7 +87,6 @@ def image_name_of(computation: str, image: str = IMAGE_NAME) -> str:
 
 
 def compspec_of(name: str, image: str = IMAGE_NAME) -> dict[str, Any]:
-    """Return the compspec.json that starts a computation of the image."""
     return compspec_document(load(name).config, name, image_name_of(name, image))
 
 

@@ -313,7 +313,6 @@ class EngineRequest:
 
     @property
     def folders(self) -> dict[str, Path]:
-        """Folders by the engine's names."""
         return {
             "baseDirectory": self.base,
             "outputDirectory": self.output,

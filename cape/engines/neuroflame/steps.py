@@ -183,7 +183,6 @@ def _combine(
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError E011 for settings that NeuroFLAME cannot run."""
     if (got := settings.get("aggregation", "all-sites")) != "all-sites":
         do = "in NeuroFLAME every site must answer to the end."
         raise ConfigError("E011", setting="aggregation", got=got, allowed="all-sites", do=do)
