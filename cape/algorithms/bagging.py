@@ -120,12 +120,10 @@ def split_half_of(
     n_subjects: int,
     pairs_of_halves: int = HALVINGS,
 ) -> Array:
-    """Return how well two halves of the people would agree on each map ``B C``, shape (k,).
-
-    For runs without noise.  The error of half of the people has twice the variance of
-    `sampling_root`.  Each half is drawn and rotated to `n_components` >= k maps, which are matched
-    with those of C, and |r| is that of two partners.
-    """
+    """Return how well two halves of the people would agree on each map ``B C``, shape (k,)."""
+    # For runs without noise.  The error of half of the people has twice the variance of
+    # `sampling_root`. Each half is drawn and rotated to `n_components` >= k maps, which are matched
+    # with those of C, and |r| is that of two partners.
     B, d = sampled_rows(basis, len(F)), len(F)
     # L Z L' grows with the square of L.
     root, maps = 2.0**0.25 * sampling_root(F, n_subjects), _unit_maps(B, C)

@@ -26,10 +26,8 @@ def cosines(n: int, n_frequencies: int) -> Array:
 
 
 def lowest_cosines(voxels: npt.NDArray[np.intp], n: int, *, digits: int | None = None) -> Array:
-    """Product cosines of the bounding box of voxels (D, 3), at the voxels, shape (D, n).
-
-    Ordered by ``(a/nx)^2 + (b/ny)^2 + (c/nz)^2`` to `digits` decimals; ties by a, b, c.
-    """
+    """Product cosines of the bounding box of voxels (D, 3), at the voxels, shape (D, n)."""
+    # Ordered by ``(a/nx)^2 + (b/ny)^2 + (c/nz)^2`` to `digits` decimals; ties by a, b, c.
     i, j, k = (voxels - voxels.min(axis=0)).T
     nx, ny, nz = (int(size) for size in np.ptp(voxels, axis=0) + 1)
     a, b, c = (axis.ravel() for axis in np.indices((nx, ny, nz)))
@@ -93,10 +91,7 @@ def spanned_by(maps: Array) -> Array:
 
 
 def led_by(leaders: Array, basis: Array) -> Array:
-    """Basis (D, d > K) whose first columns span `leaders` (D, K); the rest comes from `basis`.
-
-    ConfigError (E011) if d <= K, or if columns are dependent.
-    """
+    """Basis (D, d > K) that begins with the span of `leaders` (D, K), then `basis`; else E011."""
     n, d = leaders.shape[1], basis.shape[1]
     if d <= n:
         raise refused_size(d, f"{n + 1} or more", "the basis holds the templates and more.")

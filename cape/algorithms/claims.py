@@ -92,10 +92,7 @@ class Calibrated:
         return next(row for row in self.cohort if q >= row.q)
 
     def right(self, q: float, word: str) -> tuple[float, float] | None:
-        """Return the smallest and largest share of true claims of this word at this q.
-
-        None if a measured cohort like this had too few such claims.
-        """
+        """Return the range of the share of true claims of this word at q; None: too few seen."""
         like = self.cohort_at(q).like
         rows = [getattr(row, word) for row in self.measured if row.cohort in like]
         if min(n for n, _ in rows) < MIN_MAPS:
@@ -124,12 +121,11 @@ class Claims:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitHalf:
-    """How well two halves of these people agree on each map, in a run without noise.
+    """How well two halves of these people agree on each map, in a run without noise."""
 
-    It is about these people alone: two populations in one cohort, or motion, repeat as well.
-    Nothing is said of maps that are on one side, unless what people have in common mostly is the
-    same on both: noise that lies at one place in all people is found again, too.
-    """
+    # It is about these people alone: two populations in one cohort, or motion, repeat as well.
+    # Nothing is said of maps that are on one side, unless what people have in common mostly is the
+    # same on both: noise that lies at one place in all people is found again, too.
 
     r: tuple[float, ...]  # |r| between the halves
     silent: tuple[bool, ...]  # whether nothing is said of a map
@@ -168,13 +164,9 @@ class FoundMaps:
 
 
 def cohort(F: Array, test: LeftRight, *, noise_std: float, n_subjects: int, rank: float) -> float:
-    """Return q from a released mean F (d, d) of projectors of this rank, before any mirroring.
-
-    Of soft projectors `rank` is their trace.
-
-    Both few people with networks and a cohort that shares little lower the test's statistic; the
-    energy of F tells the two apart.
-    """
+    """Return q from a released mean F (d, d) of projectors of this rank, before any mirroring."""
+    # Of soft projectors `rank` is their trace.  Both few people with networks and a cohort that
+    # shares little lower the test's statistic; the energy of F tells the two apart.
     d, M = len(F), n_subjects
     energy = (float(np.sum(F * F)) - noise_std**2 * d * (d + 1) / 2.0) / rank
     # Mean overlap of the projectors of two different people

@@ -57,11 +57,10 @@ def peaks(z: Array) -> npt.NDArray[np.intp]:
 
 
 def arrange(A: Array, strength: Array | None = None) -> tuple[int, ...]:
-    """Signed order of the components of maps (D, R): +-(k + 1) for the old component k.
-
-    By descending `strength` (R,), by default the variance explained; ties by the lower peak index.
-    The sign makes the skewness of the map positive or, if |skewness| < 0.05, its largest |z|.
-    """
+    """Signed order of the components of maps (D, R): +-(k + 1) for the old component k."""
+    # By descending `strength` (R,), by default the variance explained; ties by the lower peak
+    # index.  The sign makes the skewness of the map positive or, if |skewness| < 0.05, its largest
+    # |z|.
     z = z_scores(A)
     at = peaks(z)
     skewness = np.mean(z**3, axis=0)

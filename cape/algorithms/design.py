@@ -52,12 +52,9 @@ def columns(question: Question) -> tuple[CodedColumn, ...]:
 
 
 def coded(question: Question, codes: Mapping[str, Array]) -> Array:
-    """Return the coded columns (n, C) of people; NaN where missing.
-
-    `codes` are by name as `Variable.code` gives them, (n,) each.  A level is 1 for its people and
-    -1 for all others.  A product of two ranges is halved and a square is less 2, so that all
-    columns of ranges lie within 2.
-    """
+    """Return the coded columns (n, C) of people, of `Variable.code` by name; NaN where missing."""
+    # A level is 1 for its people and -1 for all others.  A product of two ranges is halved and a
+    # square is less 2, so that all columns of ranges lie within 2.
     each = []
     for term in question.model:
         first, *second = (_contrasts(question.variable(name), codes[name]) for name in term)
@@ -86,11 +83,9 @@ def _contrasts(variable: Variable, code: Array) -> Array:
 
 
 def in_units(outcomes: Sequence[Outcome], values: Array, earlier: Array | None = None) -> Array:
-    """Return outcomes (n, K) in public units, float64; of a change, `values` less the `earlier`.
-
-    NaN where a number is missing, not finite or has no logarithm.  Cut at +-1e6, so that no later
-    arithmetic overflows.
-    """
+    """Return outcomes (n, K) in public units, float64; of a change, `values` less the `earlier`."""
+    # NaN where a number is missing, not finite or has no logarithm.  Cut at +-1e6, so that no later
+    # arithmetic overflows.
     logs = np.array([one.log for one in outcomes])
     unit = np.array([one.unit for one in outcomes])
     middle = np.array([one.middle for one in outcomes])

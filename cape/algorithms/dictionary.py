@@ -75,10 +75,8 @@ def sparse_maps(F: Array, B: Array, C: Array, n_components: int, *, strength: Ar
 
 
 def _coded(P: Array, gram: Array, A: Array, penalty: float) -> Array:
-    """Return A (D, k) with the least ``tr(A gram A')/2 - tr(P A') + penalty |A|_1``, from A.
-
-    By descent along one map after the other; the diagonal of `gram` (k, k) is 1.
-    """
+    """Return A (D, k) with the least ``tr(A gram A')/2 - tr(P A') + penalty |A|_1``, from A."""
+    # By descent along one map after the other; the diagonal of `gram` (k, k) is 1.
     A = A.copy()
     for _ in range(_SWEEPS):
         before = A.copy()

@@ -101,12 +101,10 @@ def kernel_mask(
     n_basis: int,
     sigma_mm: float = SIGMA_MM,
 ) -> Array:
-    """Kernel basis (D, d) inside a mask (nx, ny, nz), voxels in C order, by falling eigenvalue.
-
-    Block iteration starts from the lowest cosines and applies the kernel axis by axis over the
-    bounding box; the (D, D) kernel is never formed.  Wide kernels use the modes of the box
-    (`_by_modes`).  `voxel_mm` are the edges of a voxel.
-    """
+    """Kernel basis (D, d) inside a mask (nx, ny, nz), voxels in C order, by falling eigenvalue."""
+    # Block iteration starts from the lowest cosines and applies the kernel axis by axis over the
+    # bounding box; the (D, D) kernel is never formed.  Wide kernels use the modes of the box
+    # (`_by_modes`).
     voxels = np.argwhere(mask)
     check_size(n_basis, len(voxels))
     box = mask[tuple(map(slice, voxels.min(axis=0), voxels.max(axis=0) + 1))]
@@ -147,11 +145,9 @@ def smooth_mirrored(
     midline_mm: float,
     sigma_mm: float,
 ) -> Array:
-    """Return ``K' columns``, ``K'_ij = exp(-|x_i - M x_j|^2 / (2 sigma^2))``, M the mirror in x.
-
-    `first_mm` is the x of the grid's first voxels, `midline_mm` that of the plane.  The mirror
-    image of a voxel may lie between voxels.
-    """
+    """Return ``K' columns``, ``K'_ij = exp(-|x_i - M x_j|^2 / (2 sigma^2))``, M the mirror in x."""
+    # `first_mm` is the x of the grid's first voxels, `midline_mm` that of the plane.  The mirror
+    # image of a voxel may lie between voxels.
     axes = _axes(mask, voxel_mm, sigma_mm)
     x = (first_mm + voxel_mm[0] * np.arange(mask.shape[0]) - midline_mm) / sigma_mm
     axes[0] = np.exp(-0.5 * (x[:, None] + x[None, :]) ** 2)
@@ -203,11 +199,10 @@ def box_modes(
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Modes:
-    """Decomposition of a kernel inside a box: ``K = F F'``, F the modes of the box, via F'F.
+    """Decomposition of a kernel inside a box: ``K = F F'``, F the modes of the box, via F'F."""
 
-    A mode is a product of three functions, one of each axis.  F is never formed: products with F
-    and F'F are computed axis by axis.
-    """
+    # A mode is a product of three functions, one of each axis.  F is never formed: products with F
+    # and F'F are computed axis by axis.
 
     axes: tuple[Array, ...]  # eigenvectors of each axis: (nx, p), (ny, q), (nz, r)
     index: npt.NDArray[np.intp]  # (m, 3): for each mode an eigenvector of each axis, in order

@@ -79,13 +79,11 @@ def mirrored(F: Array, J: Array) -> Array:
 
 
 def mirrored_where_noisy(F: Array, J: Array, noise_std: float) -> Array:
-    """Average F (d, d) with its mirror image, but keep what differs clearly more than noise does.
-
-    The part of F that the average removes is a block (even, odd) in eigenvectors of J.  Its noise
-    is independent with std ``noise_std / sqrt 2``: singular values above the edge of such noise are
-    kept, shrunk as is optimal (Gavish and Donoho, IEEE Trans. Inf. Theory 63, 2017).  Without noise
-    the result is F.
-    """
+    """Average F (d, d) with its mirror image, but keep what differs clearly more than noise."""
+    # The part of F that the average removes is a block (even, odd) in eigenvectors of J.  Its noise
+    # is independent with std ``noise_std / sqrt 2``: singular values above the edge of such noise
+    # are kept, shrunk as is optimal (Gavish and Donoho, IEEE Trans. Inf. Theory 63, 2017).  Without
+    # noise the result is F.
     w, U = np.linalg.eigh(J)
     even, odd = U[:, w > 0.0], U[:, w <= 0.0]
     left, size, right = np.linalg.svd(even.T @ F @ odd, full_matrices=False)

@@ -122,10 +122,8 @@ class Looks:
 
 
 def plan(public: Public, stage: Stage = "whole", design: Looks | None = None) -> Looks:
-    """Return the looks of a term, whose shares sum to 1.
-
-    A pattern: together with those of `design`, asked of all, as a person is in one half only.
-    """
+    """Return the looks of a term, whose shares sum to 1."""
+    # A pattern: together with those of `design`, asked of all, as a person is in one half only.
     K, p = public.has.shape[1], len(public.x_columns)
     ranges = bool(public.ranges.any()) or public.z_range
     few = K <= FEW

@@ -31,11 +31,10 @@ class ColumnStatistic:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnMean(OneRelease[ColumnStatistic]):
-    """Mean of each column: one release of D numbers.
+    """Mean of each column: one release of D numbers."""
 
-    Answers lie in [-1, 1]^D, in units of half the range: the norm is at most sqrt(D) without a
-    clip.
-    """
+    # Answers lie in [-1, 1]^D, in units of half the range: the norm is at most sqrt(D) without a
+    # clip.
 
     low: float
     high: float

@@ -66,10 +66,8 @@ def edges(S: Array) -> Array:
 
 
 def domain_means(z: Array, domains: Sequence[str]) -> Array:
-    """Return means of edges z (see `edges`) within and between domains, as `domain_names` has them.
-
-    A domain of one network has no edges within.
-    """
+    """Return means of edges z (`edges`) within and between domains, as `domain_names` has them."""
+    # A domain of one network has no edges within.
     named = list(dict.fromkeys(domains))
     domain_of = np.array([named.index(domain) for domain in domains])
     rows, columns = np.triu_indices(len(domains), 1)
@@ -103,10 +101,7 @@ def log_shares(power: Array, frequency: Array, bands: Sequence[tuple[float, floa
 
 
 def falff(S: Array, tr: float) -> Array:
-    """Amplitudes at .01 to .08 Hz over those up to .25 Hz, shape (R,), of the whole courses.
-
-    NaN if the sampling does not reach .25 Hz (`tr` above 2 s).
-    """
+    """Amplitudes at .01 to .08 Hz over those up to .25 Hz, (R,); NaN where `tr` is above 2 s."""
     T = S.shape[1]
     frequency = np.fft.rfftfreq(T, tr) if tr > 0 and T else np.zeros(1)
     if frequency[-1] <= 0 or frequency[-1] < MAX_HZ - 1.0 / (T * tr):

@@ -200,10 +200,8 @@ class Placed:
 
     @cached_property
     def _odds(self) -> tuple[float, float]:
-        """Mean square over sites of the code times the share of outcomes that are there; its noise.
-
-        0 unless it is clear: people missing from one group here and from the other one there.
-        """
+        """Mean square over sites of the code times the share of outcomes there; its noise."""
+        # 0 unless it is clear: people missing from one group here and from the other one there.
         if self.public.protected or "sites" not in self._seen:
             return 0.0, 0.0 if self.public.protected else math.inf
         mean, noise = self.seen("sites")
@@ -235,11 +233,9 @@ class Placed:
         return np.asarray(np.maximum(people, 1) / self.M)
 
     def _centres(self, name: str, unit: Array) -> tuple[Array, Array, Array, float]:
-        """Return centre (K,), differences of groups (L, K), and the variances of their noise.
-
-        `unit` (K,) is that of the look, in scales.  The first variance is (K,), the second one of
-        the sum over groups and outcomes.
-        """
+        """Return centre (K,), differences of groups (L, K), and the variances of their noise."""
+        # `unit` (K,) is that of the look, in scales.  The first variance is (K,), the second one of
+        # the sum over groups and outcomes.
         mean, noise = self.seen(name)
         by_group, error = mean.reshape(self.L, self.K) * unit / self.pool, unit * noise / self.pool
         centre, variance = by_group.sum(axis=0), self.L * error**2

@@ -196,10 +196,8 @@ def careful_octave(shares: Array, noise: float) -> tuple[float, float]:
 def _likelihood(
     shares: Array, curves: Array, noise: float, least: float, misfit: float = 2e-4
 ) -> Array:
-    """Return the log likelihood of curves (.., bins); at least this share of pairs have values.
-
-    `misfit`: variance of a bin by shapes that are no curve.
-    """
+    """Return the log likelihood of curves (.., bins); at least this share of pairs have values."""
+    # `misfit`: variance of a bin by shapes that are no curve.
     fitted = curves @ shares / np.maximum((curves**2).sum(axis=-1), 1e-3)
     rest = shares - np.clip(fitted, least, 1.05)[..., None] * curves
     return np.asarray(-(rest**2).sum(axis=-1) / (2 * (noise**2 + misfit)))
@@ -219,12 +217,10 @@ def _tail_curves() -> Array:
 
 
 def tail(shares: Array, noise: float, n_pairs: int) -> float:
-    """Return how skewed or heavy an outcome is: log sd of a shifted lognormal; 0: normal [3].
-
-    Pairs vary too: a bin of an eighth of `n_pairs` has a variance near .03 / n_pairs.
-    The posterior mean by the released shares (bins,) of pairs, rather too small than too large; 0
-    where they say too little.
-    """
+    """Return how skewed or heavy an outcome is: log sd of a shifted lognormal; 0: normal [3]."""
+    # Pairs vary too: a bin of an eighth of `n_pairs` has a variance near .03 / n_pairs.  The
+    # posterior mean by the released shares (bins,) of pairs, rather too small than too large; 0
+    # where they say too little.
     log = _likelihood(shares[1:], _tail_curves(), noise, 0.02, 1e-5 + 0.03 / n_pairs)
     chance = np.exp(log - log.max()).sum(axis=1) * np.exp(-TAILS / 0.3)
     chance = chance / chance.sum()
@@ -262,10 +258,8 @@ def posterior(T: Array, error: Array) -> tuple[Array, Array]:
 
 
 def site_means(g: Array, error: Array, *, one: bool) -> tuple[Array, Array]:
-    """Return mean and variance (S, n) of site means g whose errors have this variance (S, 1).
-
-    The spread over sites has one of `SPREADS`, of each column by itself or (`one`) of all.
-    """
+    """Return mean and variance (S, n) of site means g whose errors have this variance (S, 1)."""
+    # The spread over sites has one of `SPREADS`, of each column by itself or (`one`) of all.
     V = SPREADS[:, None, None]
     log = _of_variances(g, error, V).sum(axis=1, keepdims=True)
     return _shrunk(g, error, V, log.sum(axis=2, keepdims=True) if one else log - 0.3 * np.log(V))
@@ -362,10 +356,8 @@ def inside(c: float) -> float:
 
 
 def z_cut(noise: float, sampling: float) -> float:
-    """Return the cut of a protected z, in sd of what covariates leave of it, by planned error.
-
-    `noise`: sd of T for w of size 1; `sampling`: that of people.
-    """
+    """Return the cut of a protected z, in sd of what covariates leave of it, by planned error."""
+    # `noise`: sd of T for w of size 1; `sampling`: that of people.
     size, best = _norms(True), (np.inf, 1.0)
     for c in np.arange(1.0, 2.61, 0.1).tolist():
         cut = np.minimum(size, c)
@@ -383,11 +375,9 @@ def radius(
     tail: float = 0.0,
     unlike: Callable[[float], float] = lambda c: 0.0,
 ) -> float:
-    """Return c, the cut with the smallest planned error [3].
-
-    `noise`: sd of the answer for c = 1; `sampling`: sd of the answer without a cut;
-    `unlike`: what a cut makes of groups whose shapes differ.
-    """
+    """Return c, the cut with the smallest planned error [3]."""
+    # `noise`: sd of the answer for c = 1; `sampling`: its sd without a cut; `unlike`: what a cut
+    # makes of groups whose shapes differ.
     best, most = (np.inf, 1.0), 9.01
     for c in np.arange(LEAST_CUT[0 if K == 1 else 1 if K <= 8 else 2], most, 0.1).tolist():
         J, kept = cut_curve(c, K)

@@ -159,12 +159,11 @@ def filter_gain(variance: float, angle_noise: float) -> tuple[float, float]:
 
 
 class Windows:
-    """Working arrays for the score of a chunk of subjects, reused for each chunk.
+    """Working arrays for the score of a chunk of subjects, reused for each chunk."""
 
-    Sums of 11 neighbours are made of sums of 2, 4 and 8 over the whole buffer.  Windows across two
-    rows fall into the 5 padding samples at both ends.  All terms are positive, so float32 keeps 6
-    digits.
-    """
+    # Sums of 11 neighbours are made of sums of 2, 4 and 8 over the whole buffer.  Windows across
+    # two rows fall into the 5 padding samples at both ends.  All terms are positive, so float32
+    # keeps 6 digits.
 
     def __init__(self, shape: tuple[int, int, int], kind: npt.DTypeLike) -> None:
         n_subjects, R, T = shape

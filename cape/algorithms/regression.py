@@ -55,11 +55,10 @@ class _Release(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Regression:
-    """All terms of a question, asked side by side; each has 1 / Q of mu^2.
+    """All terms of a question, asked side by side; each has 1 / Q of mu^2."""
 
-    A pattern has three: `stage` "design" of all people, then "half" twice with the first one and
-    its last state as `given`: half A with all outcomes, half B with the one that half A found.
-    """
+    # A pattern has three: `stage` "design" of all people, then "half" twice with the first one and
+    # its last state as `given`: half A with all outcomes, half B with the one that half A found.
 
     terms: tuple[Public, ...]
     stage: Stage = "whole"

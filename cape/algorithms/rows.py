@@ -163,11 +163,9 @@ def _products(one: Array, other: Array) -> Array:
 
 
 def _part(f: Facts, a: People, w: Array, v: Array, there: Array, limit: float) -> Array:
-    """Return - n A Y of a site, flat (q d): what w shares with it, times its mean v.
-
-    A (q, d): sum of w over people who have the value, by n, in a ball of rho.  Y (d,): mean of v in
-    a ball of `limit`, over at least .8 n people.
-    """
+    """Return - n A Y of a site, flat (q d): what w shares with it, times its mean v."""
+    # A (q, d): sum of w over people who have the value, by n, in a ball of rho.  Y (d,): mean of v
+    # in a ball of `limit`, over at least .8 n people.
     if not a.n:
         return np.zeros(w.shape[1] * v.shape[1])
     A = w.T @ there / a.n
@@ -203,10 +201,8 @@ def _octaves(a: People, values: Array, there: Flags) -> Array:
 
 
 def middle_rows(f: Facts, a: People) -> Array:
-    """Covariates and z, whether a person is in the sums, and the code times the share of outcomes.
-
-    Both shares are less 1/2, as codes sum to 0 at a site.
-    """
+    """Covariates and z, presence in the sums, and the code times the share of outcomes."""
+    # Both shares are less 1/2, as codes sum to 0 at a site.
     b = f.middle_radius
     parts = [a.x if f.stage != "half" else a.x[:, :0]]
     parts.append(2 * b * np.where(a.asked, a.here - 0.5, 0.0)[:, None])

@@ -96,12 +96,10 @@ def _tanh_step(Z: Array) -> _Step:
 
 
 def _skewness_step(moments: Array) -> _Step:
-    """Return the step Q <- polar(M + a Q), M = E[z (y^2)'], a = mean |diag(Q'M)| or, at first, 0.
-
-    FastICA has no shift a (g = y^2, E[g'(y)] = 2 E[y] = 0).  Without it, the rotation of half of
-    all noisy subspaces cycles, and rounding decides where it ends.  The first step has no shift, so
-    that it does not depend on the signs of the maps, which LAPACK chooses.
-    """
+    """Return the step Q <- polar(M + a Q), M = E[z (y^2)'], a = mean |diag(Q'M)|; at first 0."""
+    # FastICA has no shift a (g = y^2, E[g'(y)] = 2 E[y] = 0).  Without it, the rotation of half of
+    # all noisy subspaces cycles, and rounding decides where it ends.  The first step has no shift,
+    # so that it does not depend on the signs of the maps, which LAPACK chooses.
 
     def step(Q: Array, i: int) -> Array:
         M = np.sum((moments @ Q) * Q, axis=1)
@@ -139,12 +137,10 @@ def skewness(maps: Array) -> Array:
 def sparseness(
     basis: Basis | None, V: Array, mixing: Array, *, score: SpatialScore = "tanh"
 ) -> Sparseness:
-    """Compare spatial components with those of random subspaces of the same smoothness.
-
-    Surrogates are Gaussian in the public basis B (D, d); each direction has the size that it has in
-    the released V (d, k).  Without a basis, all features have the same size.  `mixing` (k, k) is
-    that of `spatial_ica`.
-    """
+    """Compare spatial components with those of random subspaces of the same smoothness."""
+    # Surrogates are Gaussian in the public basis B (D, d); each direction has the size that it has
+    # in the released V (d, k).  Without a basis, all features have the same size.  `mixing` (k, k)
+    # is that of `spatial_ica`.
     kurtoses, null = _compared(basis, V, mixing, score)
     observed, medians = float(np.median(kurtoses)), np.median(null, axis=1)
     mean, std = float(np.mean(medians)), float(np.std(medians, ddof=1))
@@ -272,10 +268,9 @@ class SpatialComponents(FoundMaps):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class MirroredPca(ProjectorPca):
-    """`ProjectorPca` of each subject together with its mirror image (``symmetry=assume``).
+    """`ProjectorPca` of each subject together with its mirror image (``symmetry=assume``)."""
 
-    The answer is still a projector of rank at most R, so the sensitivity is the same.
-    """
+    # The answer is still a projector of rank at most R, so the sensitivity is the same.
 
     J: Array  # (d, d): the public mirror
 
@@ -296,11 +291,10 @@ class SoftPca(ProjectorPca):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SpatialIca(OneRelease[SpatialComponents]):
-    """One release of the mean of projectors; all other steps are post-processing.
+    """One release of the mean of projectors; all other steps are post-processing."""
 
-    The sensitivity is that of `ProjectorPca`: P and P' of two subjects are positive semidefinite
-    with norms of at most sqrt(R), so ``||P - P'||_F <= sqrt(2 R)``.
-    """
+    # The sensitivity is that of `ProjectorPca`: P and P' of two subjects are positive semidefinite
+    # with norms of at most sqrt(R), so ``||P - P'||_F <= sqrt(2 R)``.
 
     n_components: int  # R
     private: bool  # false: bounds only serve the integers of the secure sum

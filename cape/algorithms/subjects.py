@@ -36,11 +36,9 @@ def agreement(own: Array, common: Array) -> Array:
 
 
 def noise_agreement(smooth: Callable[[Array], Array], common: Array, n_times: int) -> Array:
-    """`agreement` (R,) of a subject of noise alone, by the same two regressions.
-
-    `smooth` makes white columns (D, T) as smooth as data; `common` (D, R) are the common maps.  The
-    agreement is not 0, because the common maps also give the time courses.
-    """
+    """`agreement` (R,) of a subject of noise alone, by the same two regressions."""
+    # `smooth` makes white columns (D, T) as smooth as data; `common` (D, R) are the common maps.
+    # The agreement is not 0, because the common maps also give the time courses.
     rng = np.random.default_rng(NOISE_SUBJECT_SEED)
     X = smooth(rng.standard_normal((len(common), n_times))).astype(np.float32)
     courses = np.linalg.pinv(common).astype(np.float32) @ X

@@ -90,11 +90,10 @@ class TemplateMaps:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TemplateRegression(OneRelease[TemplateMaps]):
-    """Mean deviation of the subjects' regressed maps from the centre: one release.
+    """Mean deviation of the subjects' regressed maps from the centre: one release."""
 
-    Sensitivity: each subject's deviation is clipped to a ball of radius c, so replacing one subject
-    changes the sum by at most 2 c.
-    """
+    # Sensitivity: each subject's deviation is clipped to a ball of radius c, so replacing one
+    # subject changes the sum by at most 2 c.
 
     n_templates: int  # K
     private: bool  # false: no clipping

@@ -91,11 +91,9 @@ class Confirmation:
 def of_answers(
     response: Array, information: float, *, n_components: int, gate: bool
 ) -> Confirmation:
-    """Return the curvatures of R components, without confirming any.
-
-    `response` (R (R - 1)/2,) is the sum over the dithered rounds of D_ij K_ij / s^2, `information`
-    that of delta^2 / s^2, the same for all pairs.
-    """
+    """Return the curvatures of R components, without confirming any."""
+    # `response` (R (R - 1)/2,) is the sum over the dithered rounds of D_ij K_ij / s^2,
+    # `information` that of delta^2 / s^2, the same for all pairs.
     R, scale = n_components, max(information, np.finfo(float).tiny)
     n_pairs, partners = max(len(response), 1), max(R - 1, 1)
     total = float(response.sum())

@@ -29,10 +29,9 @@ SEED: Final = "seed"
 
 
 class ZeroSumSettings:
-    """The meaning of the settings `zero_sum` and `seed_ratio`; the model has a field `seed_sum`.
+    """The meaning of the settings `zero_sum` and `seed_ratio`; the model has a field `seed_sum`."""
 
-    A record cannot inherit from two records with slots, so the computation declares the fields.
-    """
+    # A record cannot inherit from two records with slots, so the computation declares the fields.
 
     __slots__ = ()
     zero_sum: Literal["ring", "gaussian"]

@@ -252,11 +252,10 @@ def mask_droppable(
 
 
 class ModularSum(Protocol[M]):
-    """A release of `cape.protocol.secure_sum`, or the probe of the masks.
+    """A release of `cape.protocol.secure_sum`, or the probe of the masks."""
 
-    `name`: first phase.  `field`: part of the label of the masks.  `broadcast`: type of the result.
-    `then`: phases that may open after it.  `absorb` and `check` as in `Phase`.
-    """
+    # `name`: first phase.  `field`: part of the label of the masks.  `broadcast`: type of the
+    # result. `then`: phases that may open after it.  `absorb` and `check` as in `Phase`.
 
     @property
     def name(self) -> str: ...

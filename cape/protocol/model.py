@@ -80,10 +80,9 @@ class RoundRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
-    """The released rounds of a run, packed: every party reads and writes them in each round.
+    """The released rounds of a run, packed: every party reads and writes them in each round."""
 
-    Line i belongs to round i of the plan (`by_exchange`), which names its phase and its releases.
-    """
+    # Line i belongs to round i of the plan (`by_exchange`), which names its phase and its releases.
 
     released: str = field(metadata={"key": "lines"})  # per line "1" if it was released, else "0"
     rows: bytes  # per line a `TRACE_ROW`; zeros before it is released
@@ -115,10 +114,9 @@ class DropOuts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """The public state, derived from broadcasts only; equal bit for bit at all parties.
+    """The public state, derived from broadcasts only; equal bit for bit at all parties."""
 
-    A computation adds a field per stage, its estimator's state; None before the first release.
-    """
+    # A computation adds a field per stage, its estimator's state; None before the first release.
 
     # From `join`
     roster: Roster | None = field(default=None, metadata={"constant": True})

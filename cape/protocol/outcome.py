@@ -43,10 +43,10 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The result of the consortium: released quantities, settings, ledger.
+    """The result of the consortium: released quantities, settings, ledger."""
 
-    A computation whose results are not tables extends this record and the writers of `cape.report`.
-    """
+    # A computation whose results are not tables extends this record and the writers of
+    # `cape.report`.
 
     computation: str
     version: str
@@ -113,17 +113,16 @@ class TemplateReading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IcaOutcome(Outcome):
-    """The result of joint ICA.
+    """The result of joint ICA."""
 
-    V (d, k) basis directions, U (k, k) whitener, W (k, k) unmixing of white data, W_total (k, D)
-    unmixing of features, A (D, k) maps; all in the final order and sign of components.
-    `stability`: agreement of the directions now and some rounds ago.  `eigenvalues` (d,) of the
-    released PCA statistic, `edge` the top of its pure-noise spectrum, `gap_ratio` the largest gap
-    over the edge, `rank_status` from the rank guard.  `spatial` costs no budget and is None in a
-    template run, which alone has `template`.  Dithered rounds alone have `verdict`, which decides
-    their `status`: converged | unconfirmed | not_separated | not_judged | max_rounds | released |
-    budget_exhausted | diverged.
-    """
+    # V (d, k) basis directions, U (k, k) whitener, W (k, k) unmixing of white data, W_total (k, D)
+    # unmixing of features, A (D, k) maps; all in the final order and sign of components.
+    # `stability`: agreement of the directions now and some rounds ago.  `eigenvalues` (d,) of the
+    # released PCA statistic, `edge` the top of its pure-noise spectrum, `gap_ratio` the largest gap
+    # over the edge, `rank_status` from the rank guard.  `spatial` costs no budget and is None in a
+    # template run, which alone has `template`.  Dithered rounds alone have `verdict`, which decides
+    # their `status`: converged | unconfirmed | not_separated | not_judged | max_rounds | released |
+    # budget_exhausted | diverged.
 
     kind: ComponentKind
     stability: float
@@ -148,12 +147,11 @@ class IcaOutcome(Outcome):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContrastOutcome(Outcome):
-    """The result of a comparison: its question, and the states after the last release.
+    """The result of a comparison: its question, and the states after the last release."""
 
-    The roster counts the people of each site by `question.cells`, and names the outcomes that a
-    site lacks.  `regression` covers K outcomes of all people; for a pattern, of half A, and `score`
-    covers the one number w'u of half B.
-    """
+    # The roster counts the people of each site by `question.cells`, and names the outcomes that a
+    # site lacks.  `regression` covers K outcomes of all people; for a pattern, of half A, and
+    # `score` covers the one number w'u of half B.
 
     question: Question
     has: tuple[tuple[bool, ...], ...]  # (S, K) which site has which outcome

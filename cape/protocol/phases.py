@@ -189,11 +189,10 @@ NO_TRANSCRIPT = bytes(32)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run(Generic[M]):
-    """A party's state between rounds; `run` is empty until `join` has named it.
+    """A party's state between rounds; `run` is empty until `join` has named it."""
 
-    `transcript` is a SHA-256 chain over all broadcasts: it is equal at two parties only if both
-    received the same broadcasts from `join` on.  Masks and noise are bound to it.
-    """
+    # `transcript` is a SHA-256 chain over all broadcasts: it is equal at two parties only if both
+    # received the same broadcasts from `join` on.  Masks and noise are bound to it.
 
     bound: BoundComputation[M]
     run: str

@@ -74,11 +74,9 @@ class Weight:
 def weight_of(
     config: Config, events: Sequence[Event], n_sites: int, n_basis: int, *, addresses: bool = True
 ) -> Weight:
-    """Return the sizes of a run of these releases at S sites, from the messages it would send.
-
-    `addresses` as in `cape.protocol.ports.Aggregator`; it is true in all our engines in which sites
-    may drop out.
-    """
+    """Return the sizes of a run of these releases at S sites, from the messages it would send."""
+    # `addresses` as in `cape.protocol.ports.Aggregator`; it is true in all our engines in which
+    # sites may drop out.
     secagg = config.aggregation == "secagg"
     n_releases, rounds = len(events), by_exchange(events)
     # The vectors of a round travel as one.

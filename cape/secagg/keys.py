@@ -127,10 +127,9 @@ class PairKeys:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskLabel:
-    """Label of one vector of masks, `size` entries, for `field` of the reply in this round.
+    """Label of one vector of masks, `size` entries, for `field` of the reply in this round."""
 
-    Labels of two releases differ: equal masks would reveal the difference of the vectors.
-    """
+    # Labels of two releases differ: equal masks would reveal the difference of the vectors.
 
     phase: str
     round: int

@@ -114,11 +114,9 @@ def advertise(
     token_bytes: TokenBytes,
     opening: bytes = b"",
 ) -> AdvertisedSite:
-    """Step 1: draw the keys of the run; `own` of the state goes to the aggregator.
-
-    `identity_secret` is an Ed25519 key of 32 bytes: the pinned one, or one drawn for this run;
-    `opening` what this site committed to, its part of the graph.
-    """
+    """Step 1: draw the keys of the run; `own` of the state goes to the aggregator."""
+    # `identity_secret` is an Ed25519 key of 32 bytes: the pinned one, or one drawn for this run;
+    # `opening` what this site committed to, its part of the graph.
     # All sets at once: the run then needs no further exchange of keys before a release.
     share_key = token_bytes(KEY_BYTES)
     key_sets = tuple(

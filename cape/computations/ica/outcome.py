@@ -65,10 +65,8 @@ def ica_report(
     spatial_set: Callable[[Any, Any], SpatialSet | None] = lambda config, model: None,
     template_reading: Callable[[Any, Any], TemplateReading | None] = lambda config, model: None,
 ) -> AnyPhase:
-    """Return the `report` phase, from functions of the settings and the public model.
-
-    `spatial_set` is the computation's own set; None: that of its subspace.
-    """
+    """Return the `report` phase, from functions of the settings and the public model."""
+    # `spatial_set` is the computation's own set; None: that of its subspace.
 
     def write_site(site: Site, model: Any) -> SiteOutcome:
         end = final_state(site.config, model)

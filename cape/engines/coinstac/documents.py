@@ -372,10 +372,8 @@ def n_senders(answer: Document) -> int:
 
 
 def offload(output: Any, folder: Path, senders: int = 1) -> Any:
-    """Return the message with its large arrays replaced by names of files in `folder`.
-
-    Each of the `senders` messages in one document may use an equal part of `ALL_INLINE`.
-    """
+    """Return the message with its large arrays replaced by names of files in `folder`."""
+    # Each of the `senders` messages in one document may use an equal part of `ALL_INLINE`.
     largest = min(MAX_INLINE, wire.ALL_INLINE // senders)
     # An OSError may propagate: the answer is stored, so the step may be repeated.
     # Only envelopes have large arrays; a summary is returned unchanged.

@@ -87,10 +87,9 @@ def home_of_run(runs: Path, run: object) -> Path:
 
 
 class SiteRounds:
-    """One site; `answer` and `deliver` never raise, because FLARE would send the traceback away.
+    """One site; `answer` and `deliver` never raise, because FLARE would send the traceback away."""
 
-    `operator`: paths of the process, used where the site's own file has none.
-    """
+    # `operator`: paths of the process, used where the site's own file has none.
 
     def __init__(self, site: str, open_own: Callable[[], SiteFile], operator: SitePlaces) -> None:
         self.site, self._open_own, self._operator = site, open_own, operator
@@ -222,10 +221,9 @@ AskSites = Callable[[Mapping[str, bytes], float], Iterator[tuple[str, bytes]]]
 
 
 class AggregatorRounds:
-    """A run named `run` with the owner's `settings`; default computation: the product.
+    """A run named `run` with the owner's `settings`; default computation: the product."""
 
-    `addresses`: each site receives its own bytes (`Aggregator` of `cape.protocol.ports`).
-    """
+    # `addresses`: each site receives its own bytes (`Aggregator` of `cape.protocol.ports`).
 
     def __init__(
         self, run: str, settings: Mapping[str, Any], runs: Path, *, addresses: bool = True

@@ -140,10 +140,8 @@ def answer(message: dict[str, Any], data_dir: str, output_dir: str) -> dict[str,
 def combine(
     replies: dict[str, dict[str, Any]], parameters: dict[str, Any], output_dir: str
 ) -> dict[str, Any]:
-    """Return the next message for all sites; an error is sent to them first.
-
-    In the exchange after it, RuntimeError with the public text makes the framework end the run.
-    """
+    """Return the next message for all sites; an error is sent to them first, raised in the next."""
+    # RuntimeError with the public text makes the framework end the run.
     if (text := _ENDS.pop(output_dir, "")) and not all("nonce" in r for r in replies.values()):
         # The framework logs the traceback: raise an error with the public text only.
         raise RuntimeError(text)

@@ -180,15 +180,14 @@ def _length(state: EpochState, mean: Array) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DjicaInfomax(Ascent, OneRelease[EpochState]):
-    """Infomax on sums over sites, block by block or on all columns at once.
+    """Infomax on sums over sites, block by block or on all columns at once."""
 
-    `learning_rate` applies to sums over blocks, or to the first mean gradient.
-
-    Blocks: W += rho sum_s sum_(n in block) (I + (1 - 2y) z') W after every block.  A site's columns
-    have another public order in every epoch.  Full batch: W += rho mean(I + (1 - 2y) z') W over all
-    subjects; a round is an epoch.  A fixed rho needs 170 to 2000 rounds, the rho of Barzilai and
-    Borwein (1988) 20 to 100, about twice the time of FastICA (docs/computations/djica.md).
-    """
+    # `learning_rate` applies to sums over blocks, or to the first mean gradient.
+    # Blocks: W += rho sum_s sum_(n in block) (I + (1 - 2y) z') W after every block.  A site's
+    # columns have another public order in every epoch.  Full batch: W += rho mean(I + (1 - 2y) z')
+    # W over all subjects; a round is an epoch.  A fixed rho needs 170 to 2000 rounds, the rho of
+    # Barzilai and Borwein (1988) 20 to 100, about twice the time of FastICA
+    # (docs/computations/djica.md).
 
     block: int  # columns of a block, 0 for all
     n_columns: int  # mean over sites

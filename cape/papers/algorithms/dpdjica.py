@@ -70,10 +70,10 @@ class Parcel(Subspace):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WishartPca(OneRelease[Parcel]):
-    """PrivateGlobalPCA, one stop per round (Alg. 2, Imtiaz et al. 2016).
+    """PrivateGlobalPCA, one stop per round (Alg. 2, Imtiaz et al. 2016)."""
 
-    The record is the site that holds the parcel; the others answer zeros, so the sum is the parcel.
-    """
+    # The record is the site that holds the parcel; the others answer zeros, so the sum is the
+    # parcel.
 
     n_components: int  # r
     n_local: int  # k

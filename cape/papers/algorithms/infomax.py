@@ -104,11 +104,10 @@ class Moments:
 
 
 class Halves:
-    """z/2 and y = tanh(z/2), z = W (2 x) + b, of a stack (n_subjects, R, T), chunk by chunk.
+    """z/2 and y = tanh(z/2), z = W (2 x) + b, of a stack (n_subjects, R, T), chunk by chunk."""
 
-    Precision is that of the stack.  Working arrays (R, n T) are reused: elementwise work runs over
-    long rows.  Products are per subject, so results do not depend on the chunk.
-    """
+    # Precision is that of the stack.  Working arrays (R, n T) are reused: elementwise work runs
+    # over long rows.  Products are per subject, so results do not depend on the chunk.
 
     def __init__(self, W: Array, b: Array, stack: Floats) -> None:
         self.stack, kind = stack, stack.dtype
