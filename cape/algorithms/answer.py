@@ -175,10 +175,7 @@ def _lacking(f: Facts) -> Flags:
 
 
 def _observed(f: Facts, share: Array) -> tuple[Array, float]:
-    """Return the share (K,) of people with each outcome, of those whose site has it; its noise.
-
-    `share` (K,): people whose site has it.
-    """
+    """Return the share (K,) of people with each outcome, of `share` whose site has it; noise."""
     missing, noise = f.kept_missing
     missing, noise = missing / share, noise / float(share.mean())
     if f.K == 1:  # both looks at it

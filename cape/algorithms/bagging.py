@@ -73,12 +73,10 @@ def bagged(
     n_subjects: int = 0,
     score: SpatialScore = BAG_SCORE,
 ) -> Bag:
-    """Return the maps of a released mean F (d, d); `noise_std` is that of an entry of its svec.
-
-    Without noise the draws are of the sampling error of so many subjects; if 0, the maps are those
-    of F itself, with stability 1.  `J`: the mirror, if left and right are averaged; with `keep_odd`
-    only where noise hides their difference.
-    """
+    """Return the maps of a released mean F (d, d); `noise_std` is that of an entry of its svec."""
+    # Without noise the draws are of the sampling error of so many subjects; if 0, the maps are
+    # those of F itself, with stability 1.  `J`: the mirror, if left and right are averaged; with
+    # `keep_odd` only where noise hides their difference.
     B, d = sampled_rows(basis, len(F)), len(F)
 
     def even(mean: Array, std: float) -> Array:

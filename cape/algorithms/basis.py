@@ -67,11 +67,8 @@ def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
 
 
 def dct_mask(mask: npt.NDArray[np.bool_], n_basis: int) -> Array:
-    """3-D cosine basis (D, d) inside a mask (nx, ny, nz), voxels in C order; orthonormal.
-
-    QR with a positive diagonal makes `lowest_cosines` unique and nested.  ConfigError (E011) if the
-    mask has too few voxels for that many independent columns.
-    """
+    """3-D orthonormal cosine basis (D, d) in a mask (nx, ny, nz), C order; E011 if too small."""
+    # QR with a positive diagonal makes `lowest_cosines` unique and nested.
     voxels = np.argwhere(mask)
     check_size(n_basis, len(voxels))
     return _orthonormal(lowest_cosines(voxels, n_basis, digits=SORT_DIGITS))

@@ -35,11 +35,10 @@ class Canonical(NamedTuple):
 def canonical_pairs(
     covariance: Array, n_x: int, n_pairs: int, *, noise_std: float = 0.0, ridge: float = 0.0
 ) -> Canonical:
-    """Canonical pairs of a joint covariance (D, D) of z = [x ; y], symmetric and possibly noisy.
-
-    The first `n_x` rows are the first view.  `noise_std` is the noise of an entry off the diagonal.
-    `ridge` is added to the diagonals of C_xx and C_yy, in units of their mean eigenvalue.
-    """
+    """Canonical pairs of a joint covariance (D, D) of z = [x ; y], symmetric and possibly noisy."""
+    # The first `n_x` rows are the first view.  `noise_std` is the noise of an entry off the
+    # diagonal. `ridge` is added to the diagonals of C_xx and C_yy, in units of their mean
+    # eigenvalue.
     x, y = slice(0, n_x), slice(n_x, len(covariance))
     A = _inverse_root(covariance[x, x], noise_std=noise_std, ridge=ridge)
     B = _inverse_root(covariance[y, y], noise_std=noise_std, ridge=ridge)

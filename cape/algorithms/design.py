@@ -118,10 +118,9 @@ def counts_of(question: Question, cell: Counts) -> tuple[int, ...]:
 
 
 def counted(question: Question, cell: Counts, least: int) -> tuple[Counts, tuple[int, ...]]:
-    """Return cells (n,) and counts of the people whom a site says; both say nobody of small cells.
-
-    People of a cell with fewer than `least` are not asked.  Nothing is said without public columns.
-    """
+    """Return cells (n,) and counts of the people whom a site says: nobody of small cells."""
+    # People of a cell with fewer than `least` are not asked.  Nothing is said without public
+    # columns.
     if not question.public:
         return cell, ()
     counts = np.array(counts_of(question, cell))
@@ -183,11 +182,10 @@ def pairs(cell: Counts) -> Counts:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Public:
-    """What is known of one asked term before the first release; S sites, K outcomes, p columns x.
+    """What is known of an asked term before the first release; S sites, K outcomes, p columns x."""
 
-    A protected term has one column z, a coded column by twice its largest value; `group`, `r`, `g`
-    and `H` are then empty.
-    """
+    # A protected term has one column z, a coded column by twice its largest value; `group`, `r`,
+    # `g` and `H` are then empty.
 
     people: Counts  # (S,) people who are asked
     counts: Counts  # (S, cells)

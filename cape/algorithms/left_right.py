@@ -170,12 +170,11 @@ def simulated_null(
     n_components: int,
     global_signal: bool,
 ) -> Null:
-    """Simulate T of subjects without a brain from a public seed.
-
-    ``field_of(sigma)`` draws fields at n positions.  `white` (n,) is the share of a voxel's white
-    noise at each position; `basis` (n, d) are the rows of the public basis there.  Subjects answer
-    with projectors of rank `n_components`; 0: with soft ones, scaled to trace 1 (no privacy).
-    """
+    """Simulate T of subjects without a brain from a public seed."""
+    # ``field_of(sigma)`` draws fields at n positions.  `white` (n,) is the share of a voxel's white
+    # noise at each position; `basis` (n, d) are the rows of the public basis there.  Subjects
+    # answer with projectors of rank `n_components`; 0: with soft ones, scaled to trace 1 (no
+    # privacy).
     rng = np.random.default_rng(_SEED)
     lag = np.subtract.outer(np.arange(SCANS), np.arange(SCANS))
     in_time = np.where(lag >= 0, AR ** np.maximum(lag, 0), 0.0) * math.sqrt(1.0 - AR**2)

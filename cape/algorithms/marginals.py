@@ -61,11 +61,10 @@ class ColumnMean(OneRelease[ColumnStatistic]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnHistogram(OneRelease[ColumnStatistic]):
-    """Histogram of each column: one release of D (n_bins + 2) fractions of a subject's time points.
+    """Histogram of each column: one release of D (n_bins + 2) fractions of a subject's points."""
 
-    Fractions of a column are >= 0 with sum 1.  Hence norms are at most sqrt(D), inner products of
-    two answers are >= 0, and their distance is at most sqrt(2) sqrt(D), which is the shape "psd".
-    """
+    # Fractions of a column are >= 0 with sum 1.  Hence norms are at most sqrt(D), inner products of
+    # two answers are >= 0, and their distance is at most sqrt(2) sqrt(D), which is the shape "psd".
 
     low: float
     high: float

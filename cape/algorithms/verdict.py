@@ -119,13 +119,11 @@ def judge_run(
     common: Array | None = None,
     overlap: float = 1.0,
 ) -> Confirmation:
-    """Judge a run of R components, and each component, by the answers (`of_answers`).
-
-    `residual` is that of whitening (`Whitener`).  `sparse` are the components that were sparse at
-    the start of the rounds (`SpatialStart`).  `common` (R,) is the share of each map that subjects
-    have in common, if known; `overlap` is that of all maps together (`Subspace`).  Without a
-    dithered round, no component is confirmed.
-    """
+    """Judge a run of R components, and each component, by the answers (`of_answers`)."""
+    # `residual` is that of whitening (`Whitener`).  `sparse` are the components that were sparse at
+    # the start of the rounds (`SpatialStart`).  `common` (R,) is the share of each map that
+    # subjects have in common, if known; `overlap` is that of all maps together (`Subspace`).
+    # Without a dithered round, no component is confirmed.
     R = n_components
     evidence = of_answers(response, information, n_components=R, gate=gate)
     min_z, min_c = (_OPEN_WIDE if dither >= WIDE else _OPEN) if gate else _SHUT

@@ -220,10 +220,8 @@ def _weights(outcome: ContrastOutcome) -> Iterator[PatternWeight]:
 
 
 def _of_facts(outcome: ContrastOutcome, first: TermAnswer | None) -> dict[str, Any]:
-    """Return means, balance and missing values, which least squares does not release.
-
-    `first` is the answer to the first term; None for a pattern, whose half A has no errors.
-    """
+    """Return means, balance and missing values, which least squares does not release."""
+    # `first` is the answer to the first term; None for a pattern, whose half A has no errors.
     if outcome.regression.noiseless:
         return {}
     question, known = outcome.question, facts_of(outcome.regression, outcome.state)

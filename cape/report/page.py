@@ -86,11 +86,9 @@ def html_of(
     illustrated: bool,
     failure: str | None = None,
 ) -> str:
-    """Return a page: `template` has title, strips and cards; all chapters get `values`.
-
-    `failure`: why there are no pictures: "" if the extra is not installed, else the name of the
-    error; None if the page has none by design.
-    """
+    """Return a page: `template` has title, strips and cards; all chapters get `values`."""
+    # `failure`: why there are no pictures: "" if the extra is not installed, else the name of the
+    # error; None if the page has none by design.
     environment = _environment(markup=True)
     style = (TEMPLATE_FOLDER / "style.css").read_text(encoding="utf-8")
     values = {**values, "illustrated": illustrated, "failure": failure, "style": _markup(style)}

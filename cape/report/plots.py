@@ -323,10 +323,8 @@ def draw_effects(
     alt: str,
     span: tuple[float, float] | None = None,
 ) -> Picture:
-    """Draw effects in d with intervals of 95 %; those of `which` differ from zero.
-
-    `span`: ends of an axis that several pictures share.
-    """
+    """Draw effects in d with intervals of 95 %; those of `which` differ from zero."""
+    # `span`: ends of an axis that several pictures share.
     n = len(names)
     figure = new_figure(7.2, 1.1 + 0.24 * n)
     axes = _axes(figure, "difference in standard deviations (d), interval of 95 %", "")
@@ -352,11 +350,9 @@ def draw_edges(
     groups: Sequence[str] = (),
     thumbnails: Sequence[Any] = (),
 ) -> Picture:
-    """Draw a number of each pair of regions (R, R); NaN is not drawn.
-
-    `groups`: the domain of each, in their order; lines part them.  `thumbnails`: RGB pictures, rows
-    upwards, that stand beside the names.
-    """
+    """Draw a number of each pair of regions (R, R); NaN is not drawn."""
+    # `groups`: the domain of each, in their order; lines part them.  `thumbnails`: RGB pictures,
+    # rows upwards, that stand beside the names.
     limit = max(math.ceil(10 * float(np.nanmax(np.abs(values), initial=0.0))) / 10, 0.1)
     figure, axes = _matrix(names, values, limit, unit)
     ends = [k for k in range(1, len(groups)) if groups[k] != groups[k - 1]]

@@ -339,10 +339,8 @@ def check_pinned(entries: Sequence[KeyRosterEntry], *, pinned: Mapping[str, byte
 
 
 def seal(key: bytes, plaintext: bytes, *, context: bytes, nonce: bytes) -> bytes:
-    """Encrypt for storage, ChaCha20-Poly1305: `nonce` (12 bytes, drawn by the caller), then text.
-
-    `context` is authenticated and not stored.
-    """
+    """Encrypt for storage, ChaCha20-Poly1305: `nonce` (12 bytes, from the caller), then text."""
+    # `context` is authenticated and not stored.
     check_length(key, "vault key")
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, plaintext, context)
 

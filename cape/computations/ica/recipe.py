@@ -70,11 +70,10 @@ def rotated(
     score: SpatialScore = BAG_SCORE,
     suggest: bool = False,
 ) -> FreeSet:
-    """Apply the recipe to a released mean F (d, d): mirror, bagged maps, claims.
-
-    `rank` is R of the projectors, `q` the `claims.cohort` of the mean before any mirroring, `kind`
-    that of the feature space; `suggest`: without noise also suggest a number of components.
-    """
+    """Apply the recipe to a released mean F (d, d): mirror, bagged maps, claims."""
+    # `rank` is R of the projectors, `q` the `claims.cohort` of the mean before any mirroring,
+    # `kind` that of the feature space; `suggest`: without noise also suggest a number of
+    # components.
     clear = test is not None and test.z >= CLEAR_Z
     # A mirror removes noise; without noise it is not needed.
     wanted = symmetry == "assume" or (symmetry == "auto" and clear and noise_std > 0)
