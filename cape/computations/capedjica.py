@@ -41,7 +41,7 @@ from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import map_subjects
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.option import option
+from cape.settings.option import option, out_of_range
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import public_basis, widest_basis
@@ -118,8 +118,7 @@ def parse_numbers(name: str, text: str, count: int) -> tuple[float, ...]:
         values = ()
     if len(values) != count or not all(math.isfinite(v) and v > 0 for v in values):
         allowed = f"auto, or {count} numbers above 0 separated by commas"
-        do = "such as " + ",".join(["0.3"] * count)
-        raise ConfigError("E011", setting=name, got=text, allowed=allowed, do=do)
+        raise out_of_range(name, text, allowed, "such as " + ",".join(["0.3"] * count))
     return values
 
 

@@ -22,7 +22,6 @@ from cape.computations.ica.model import FinalState
 from cape.computations.ica.outcome import ica_report
 from cape.computations.ica.plan import IcaPlanner
 from cape.computations.ica.settings import SpatialConfig, sized
-from cape.errors import ConfigError
 from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol import subject_views
@@ -33,7 +32,7 @@ from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.option import option
+from cape.settings.option import option, out_of_range
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace, has_neighbours
 from cape.space.public_basis import public_basis, widest_basis
@@ -49,7 +48,7 @@ class CapeGicaConfig(SpatialConfig):
         SpatialConfig.check(self)
         if self.n_components == 1:
             allowed, do = "0, or 2 to 50", "one component has nothing to be separated from."
-            raise ConfigError("E011", setting="n_components", got=1, allowed=allowed, do=do)
+            raise out_of_range("n_components", 1, allowed, do)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -56,6 +56,7 @@ from cape.python.people import (
 )
 from cape.report import privacy_json, write_results
 from cape.settings.config import ALONE, Config
+from cape.settings.option import out_of_range
 from cape.settings.question import MAX_OUTCOMES
 from cape.settings.wings import LABORATORY, require
 from cape.settings.words import parse_columns
@@ -696,14 +697,12 @@ def budget(
     counts: dict[str, object] = {"subjects": subjects, "sites": sites}
     for name, number in counts.items():
         if not isinstance(number, int | np.integer) or number < 1:
-            raise ConfigError(
-                "E011", setting=name, got=number, allowed="a whole number, 1 or more", do="count."
-            )
+            raise out_of_range(name, number, "a whole number, 1 or more", "count.")
     whole = isinstance(outcomes, int | np.integer)
     if outcomes is not None and not (whole and 1 <= outcomes <= MAX_OUTCOMES):
         allowed = f"how many are tested, a whole number, 1 to {MAX_OUTCOMES}"
         do = "count them; their columns go into settings={'outcomes': 'hippocampus 2500:5500'}."
-        raise ConfigError("E011", setting="outcomes", got=outcomes, allowed=allowed, do=do)
+        raise out_of_range("outcomes", outcomes, allowed, do)
     values: dict[str, object] = {
         "epsilon": epsilon,
         "delta": delta,

@@ -23,7 +23,7 @@ from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, rep
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config
-from cape.settings.option import option
+from cape.settings.option import option, out_of_range
 from cape.settings.resolved import check_basis, resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import widest_basis
@@ -68,7 +68,7 @@ def plan_run(config: CapePcaConfig, n_sites: int, n_subjects: int, space: Featur
         raise ConfigError("E145", setting="features", got=d, allowed=config.max_features, do=do)
     if config.n_directions > d:
         got, do = config.n_directions, f"the data have {d} directions."
-        raise ConfigError("E011", setting="n_directions", got=got, allowed=f"1 to {d}", do=do)
+        raise out_of_range("n_directions", got, f"1 to {d}", do)
     plan = make_plan(config, stages(config, d), n_sites=n_sites, n_subjects=n_subjects)
     warnings = () if config.private else (PROTECTS_NOBODY,)
     return RunPlan(releases=plan, n_basis=d, warnings=warnings)

@@ -39,6 +39,7 @@ from cape.engines.flare.site_file import SiteFile
 from cape.errors import ConfigError, MessageError, public_text
 from cape.report.derivatives import DESCRIPTION
 from cape.report.private_folder import SITE_JSON
+from cape.settings.option import out_of_range
 from cape.settings.own_words import POLICY_FILE
 from cape.site.files import make_own_folder, write_atomically
 from cape.site.places import HOME, SitePlaces
@@ -183,7 +184,7 @@ def _combine(
 def check_settings(settings: Mapping[str, Any]) -> None:
     if (got := settings.get("aggregation", "all-sites")) != "all-sites":
         do = "in NeuroFLAME every site must answer to the end."
-        raise ConfigError("E011", setting="aggregation", got=got, allowed="all-sites", do=do)
+        raise out_of_range("aggregation", got, "all-sites", do)
 
 
 def _question(aggregator: _Aggregator) -> dict[str, Any]:
