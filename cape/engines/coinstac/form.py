@@ -99,7 +99,7 @@ def form_of(settings: Mapping[str, object]) -> dict[str, dict[str, Value]]:
     for field in dataclasses.fields(config):
         if field.name in values and not has_input(field, hints):
             do = f"the form of {computation.name} in COINSTAC has no such input; leave it out."
-            raise out_of_range(field.name, values[field.name], field.default, do)
+            raise out_of_range(field.name, values[field.name], str(field.default), do)
     named = {"computation": computation.name, **values}
     return {name: {"value": value} for name, value in named.items()}
 
