@@ -179,9 +179,7 @@ def alone_among_invented(n_false: int) -> tuple[float, float]:
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("n_false", [2, 3, 9])
-def test_one_real_site_among_invented_ones_is_seen_behind_its_own_share_of_the_noise(
-    n_false,
-) -> None:
+def test_one_real_site_among_invented_ones_is_seen_behind_its_own_share_of_the_noise(n_false):
     """21,600 bits at mu 1.  More than claimed is learned, and no more than the page says."""
     # False alarm below 1e-6; too little is certified below 1e-5 (4.6 standard errors are left of
     # two invented sites).

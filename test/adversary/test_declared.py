@@ -162,9 +162,7 @@ def check_packed(run: helper.Consortium, labels: str, maps: str) -> None:
     [pytest.param(n, "fast") for n in names()]
     + [pytest.param(n, "long", marks=pytest.mark.trust) for n in names()],
 )
-def test_nothing_but_declared_fields_leaves_whatever_an_aggregator_says(
-    name: str, length: str
-) -> None:
+def test_nothing_but_declared_fields_leaves_whatever_an_aggregator_says(name, length) -> None:
     """1,000 lies over all computations; in the long form to each.  Deterministic."""
     rng = np.random.default_rng(49)
     runs = list(runs_of(name))

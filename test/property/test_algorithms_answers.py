@@ -60,9 +60,7 @@ ESTIMATORS = {
 @pytest.mark.parametrize("name", list(ESTIMATORS))
 @settings(max_examples=60, deadline=None)
 @given(stack=STACKS)
-def test_every_answer_is_finite_bounded_and_independent_of_its_neighbours(
-    name: str, stack: np.ndarray
-) -> None:
+def test_every_answer_is_finite_bounded_and_independent_of_its_neighbours(name, stack) -> None:
     estimator = ESTIMATORS[name]
     query = estimator.query(estimator.start(ROWS))
     answers = query.answer(stack)
@@ -102,9 +100,7 @@ def test_an_answer_of_a_large_stack_is_that_of_its_subject_alone(name: str) -> N
 @pytest.mark.parametrize("name", ["projector", "covariance"])
 @settings(max_examples=40, deadline=None)
 @given(stack=STACKS)
-def test_psd_answers_are_psd_so_no_two_are_further_apart_than_root_two(
-    name: str, stack: np.ndarray
-) -> None:
+def test_psd_answers_are_psd_so_no_two_are_further_apart_than_root_two(name, stack) -> None:
     estimator = ESTIMATORS[name]
     query = estimator.query(estimator.start(ROWS))
     answers = query.answer(stack)
@@ -121,9 +117,7 @@ def test_psd_answers_are_psd_so_no_two_are_further_apart_than_root_two(
     Y=arrays(np.float32, (ROWS, T), elements=ANYTHING, fill=st.just(1.0)),
     prewhiten=st.sampled_from(["ar1", "none"]),
 )
-def test_a_reduced_subject_is_finite_and_of_unit_trace_or_zero(
-    Y: np.ndarray, prewhiten: str
-) -> None:
+def test_a_reduced_subject_is_finite_and_of_unit_trace_or_zero(Y, prewhiten) -> None:
     Z = reduce_subject(np.eye(ROWS)[:, :3], Y, prewhiten)
     assert np.all(np.isfinite(Z))
     trace = np.sum(Z.astype(np.float64) ** 2) / Z.shape[1]

@@ -62,9 +62,7 @@ def other_forms(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 @pytest.mark.parametrize(("name", "settings"), CHOICES)
-def test_a_broadcast_whose_arrays_have_another_form_is_refused_by_every_site(
-    name, settings
-) -> None:
+def test_a_broadcast_whose_arrays_have_another_form_is_refused_by_every_site(name, settings):
     run = Consortium(name, **settings)
     released = {
         phase.name

@@ -80,18 +80,14 @@ def subsets(n_sites: int) -> list[tuple[str, ...]]:
         (5, ("site0", "site4")),
     ],
 )
-def test_the_sum_is_that_of_the_survivors_or_the_run_ends(
-    n_sites: int, gone: tuple[str, ...], stage: tuple[str, int]
-) -> None:
+def test_the_sum_is_that_of_the_survivors_or_the_run_ends(n_sites, gone, stage) -> None:
     check_pattern(n_sites, gone, stage)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES, ids=lambda s: f"{s[0]}:{s[1]}")
 @pytest.mark.parametrize("n_sites", [3, 4, 5])
-def test_every_subset_of_sites_may_drop_out_at_every_stage(
-    n_sites: int, stage: tuple[str, int]
-) -> None:
+def test_every_subset_of_sites_may_drop_out_at_every_stage(n_sites, stage) -> None:
     for gone in subsets(n_sites):
         check_pattern(n_sites, gone, stage)
 

@@ -169,9 +169,7 @@ FORMS = ["two groups, no covariate", "a number alone"]
 
 
 @pytest.mark.parametrize("kind", FORMS)
-def test_a_bound_that_is_5_percent_too_small_is_seen(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bound_that_is_5_percent_too_small_is_seen(kind, monkeypatch) -> None:
     monkeypatch.setattr(of_terms.looks, "moved", lambda *asked: 0.95 * moved(*asked))
     with pytest.raises(AssertionError, match="contrast"):  # noqa: PT012 - some sites leave no room
         for seed in range(20):

@@ -186,9 +186,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("module", "name", "wrong", "kind", "said"), MISTAKES)
-def test_replay_sees(
-    module: Any, name: str, wrong: Any, kind: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replay_sees(module, name, wrong, kind, said, monkeypatch) -> None:
     monkeypatch.setattr(module, name, wrong)
     with pytest.raises(AssertionError, match=said):  # noqa: PT012 - some pairs move little
         for seed in range(60):

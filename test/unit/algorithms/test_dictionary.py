@@ -75,9 +75,7 @@ CLEAR = LeftRight(z=9.0, statistic=0.5, null=0.1, null_std=0.1)
         ("mask", 1e-6, CLEAR, False),  # claims were measured on ICA
     ],
 )
-def test_the_recipe_refines_maps_of_voxels_without_noise(
-    kind: str, noise_std: float, test: LeftRight | None, two: bool
-) -> None:
+def test_the_recipe_refines_maps_of_voxels_without_noise(kind, noise_std, test, two) -> None:
     F, truth = overlapping()
     J = np.eye(D)[::-1]
     maps = rotated(

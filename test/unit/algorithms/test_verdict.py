@@ -35,9 +35,7 @@ def test_curvature_and_z_are_those_of_all_pairs() -> None:
     ("gate", "dither", "least_c", "least_z"),
     [(True, 0.06, 0.065, 3.2), (True, 0.03, 0.065, 4.0), (False, 0.03, 0.12, 4.0)],
 )
-def test_a_run_is_confirmed_by_size_and_by_error_of_the_curvature(
-    gate: bool, dither: float, least_c: float, least_z: float
-) -> None:
+def test_a_run_is_confirmed_by_size_and_by_error_of_the_curvature(gate, dither, least_c, least_z):
     def status(c: float, z: float) -> str:
         information = (z / c) ** 2 / 45
         return of(np.full(45, c), information, gate=gate, dither=dither).status

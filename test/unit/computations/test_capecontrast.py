@@ -430,9 +430,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> helper.Recording:
 
 
 @pytest.mark.parametrize("exchange", [("contrast", 2), ("score", 1)])
-def test_a_run_set_back_without_its_working_files_says_what_it_said(
-    recording: helper.Recording, tmp_path: Path, exchange: tuple[str, int]
-) -> None:
+def test_a_run_set_back_without_its_working_files_says_what_it_said(recording, tmp_path, exchange):
     """Killed and begun again in any round: rows are read once more, noise is the same."""
     engine = recording.at(exchange, tmp_path / "work")
     for site in engine.sites:
@@ -442,9 +440,7 @@ def test_a_run_set_back_without_its_working_files_says_what_it_said(
     assert engine.answers == recording.answers[exchange]
 
 
-def test_a_run_set_back_after_groups_were_changed_releases_nothing(
-    recording: helper.Recording, tmp_path: Path
-) -> None:
+def test_a_run_set_back_after_groups_were_changed_releases_nothing(recording, tmp_path) -> None:
     """Half A, another half A and a new half B once could go out: three looks at one person."""
     engine = recording.at(("contrast", 1), tmp_path / "work")
     shutil.copytree(engine.data, tmp_path / "data")

@@ -112,9 +112,7 @@ def form_inputs(config: type[Config]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_every_setting_that_matters_in_coinstac_is_an_input_and_comes_back_with_its_default(
-    config: type[Config],
-) -> None:
+def test_every_setting_that_matters_in_coinstac_is_an_input_and_comes_back_with_its_default(config):
     inputs = form_inputs(config)
     owner = {name: spec for name, spec in inputs.items() if spec["source"] == "owner"}
     settings = {spec.name for spec in dataclasses.fields(config)}
@@ -382,9 +380,7 @@ def played(data: Path, given: dict[str, Any], work: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", [n for n in names() if n != PRODUCT])
-def test_a_form_that_does_not_name_its_computation_never_runs_another_one(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_form_that_does_not_name_its_computation_never_runs_another_one(name, tmp_path) -> None:
     """E013: the whole form of capecca without ``computation``, as the application may send it."""
     inputs = compspec.compspec_of(name)["computation"]["input"]
     form = {n: spec["default"] for n, spec in inputs.items() if "default" in spec}

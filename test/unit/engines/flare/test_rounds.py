@@ -251,9 +251,7 @@ def test_who_wrote_a_reason_of_its_own_keeps_it_below_that_of_the_run(calls):
         ("CAPE-E150 the maps would mostly show noise", False),
     ],
 )
-def test_nothing_here_is_the_reason_stands_only_where_that_is_known(
-    tmp_path: Path, text: str, is_known: bool
-) -> None:
+def test_nothing_here_is_the_reason_stands_only_where_that_is_known(tmp_path, text, is_known):
     """It stood at the site whose version was the reason."""
     handle_end(tmp_path, text, "local0")
     words = (tmp_path / "site-error.txt").read_text()
@@ -590,9 +588,7 @@ def test_a_job_that_ends_before_its_run_frees_what_the_run_holds(data, tmp_path,
 
 
 @pytest.mark.parametrize("exchange", [1, 2, 4, 5])
-def test_a_run_that_a_site_refuses_leaves_no_reduced_data_at_any_site(
-    calls, monkeypatch, exchange
-) -> None:
+def test_a_run_that_a_site_refuses_leaves_no_reduced_data_at_any_site(calls, monkeypatch, exchange):
     """Those of everybody lay at the other sites for good, which "the run ends" did not say."""
     ask, found = calls.ask, []
 

@@ -51,9 +51,7 @@ def naive(W: np.ndarray, b: np.ndarray, X: np.ndarray, bounds: tuple[float, floa
 
 
 @pytest.mark.parametrize("bounds", [(6.0, 1.2), (6.0, 9.0), (1e9, 1e9)])
-def test_the_closed_form_of_the_clip_equals_the_sum_over_columns(
-    bounds: tuple[float, float],
-) -> None:
+def test_the_closed_form_of_the_clip_equals_the_sum_over_columns(bounds) -> None:
     W, b, stack = problem()
     moments = clipped_gradients(W, b, stack, bounds)
     for m, X in enumerate(stack):
