@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -310,34 +311,9 @@ def _is_person(x: Any) -> bool:
 
 
 # What commands and files call something, and what is written in Python
-_IN_PYTHON: Final = (
-    ("the owner chooses it.", "give it as an argument, or in settings={...}."),
-    (
-        "there is no settings.toml in the folder or beside it, and setting ",
-        "the folder has no settings.toml, and setting ",
-    ),
-    ("write one with cape init FOLDER.", "give it as an argument, or in settings={...}."),
-    ("give --outcomes K or the setting outcomes", "give outcomes="),
-    ("n_sites = 1, min_sites = 1 and noise = local", "settings={'min_sites': 1, 'noise': 'local'}"),
-    ("accept_low_quality = true", "settings={'accept_low_quality': True}"),
-    ("set accept_low_quality.", "settings={'accept_low_quality': True}."),
-    ("wait for all sites, or the owner corrects ", "correct "),
-    ("wait for all sites, or ", ""),
-    ("wait for all sites; one lab alone sets ", "give "),
-    ("(the owner)", "(in settings=)"),
-    (", or leave the subject out (exclude in participants.tsv)", ", or leave the person out"),
-    ("cape simulate --replace", "replace=True"),
-    ("; run cape people there.", "."),
-    ("; of several sites, for each site's folder by itself", ""),
-    (
-        "type one of the commands of cape people FOLDER: --layout",
-        "name each file sub-LABEL (sub-07_run-1.csv), give a list of one file a person, such as "
-        "{'a': sorted(Path('a').glob('*.csv'))}, or type at a command line, once: cape people "
-        "FOLDER --layout",
-    ),
-    ("--out ", "out="),
-    ("--out", "out="),
-)
+_IN_PYTHON: Final[list[list[str]]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)["in_python"]
 _OWNER_SETS: Final = re.compile(r"the owner sets (\w+) = (\d+) \(--set \w+=\d+\)")
 _READ_WITH: Final = re.compile(r"is read with feature_space = (\w+)")
 P = ParamSpec("P")

@@ -7,7 +7,9 @@ no size, can be said.
 
 import math
 import re
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from cape.algorithms.effects import Effect, regions_of
@@ -17,27 +19,9 @@ from cape.settings.question import Question, Term, term_text
 
 # At most so many outcomes are named in a sentence; effects.tsv holds all.
 MAX_NAMED: Final = 3
+_TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 # State of an answer (`Effect.fits`) -> why something is withheld
-WITHHELD: Final = {
-    "range": "most of its values, or of those of a column that is asked, lie outside the stated "
-    "range or in a small part of it; state another range and ask again",
-    "large": "most values of one side lie beyond the bound",
-    "shape": "groups differ in how many of their values lie beyond the bound, "
-    "so their means cannot be compared",
-    "partly": "columns of the formula are nearly equal, so it is adjusted for them only in part",
-    "ties": "too many people have the same value, such as 0",
-    "no d": "the spread of their values is too small to be seen beside the noise",
-    "lacks": "no site with people of all groups has it, it has one value for all, "
-    "or a column of the formula follows from others",
-}
-# What outcomes are called, by the measure of maps; those of a table: outcomes
-_NOUNS: Final = {
-    "fnc": "connections",
-    "domains": "connections of domains",
-    "power": "shares of power",
-    "falff": "values of fALFF",
-    "loadings": "network strengths",
-}
+WITHHELD: Final[dict[str, str]] = _TEXTS["withheld"]
 # A range of age that ends below is one in years.
 _OLDEST: Final = 130.0
 
@@ -329,7 +313,7 @@ def _groups(question: Question, name: str) -> str:
 
 def _noun(question: Question) -> str:
     if question.measure:
-        return _NOUNS[question.measure.kind]
+        return str(_TEXTS["nouns"][question.measure.kind])
     return "connections" if regions_of(question) else "outcomes"
 
 
