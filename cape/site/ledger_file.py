@@ -32,21 +32,9 @@ from cape.privacy.ledger import Budget
 from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, SpentTotal, borne, sum_up
 from cape.protocol import wire
 from cape.settings.config import Config
+from cape.site import ledger_lines
 from cape.site.access import AccessRecords, clock_of, make_place, record_request
 from cape.site.files import appending, side_path, write_atomically
-from cape.site.ledger_lines import (
-    charge_line,
-    check_head,
-    end_line,
-    forgiven_line,
-    has_head,
-    hold_line,
-    read_lines,
-    run_line,
-    today,
-    unpromised_line,
-    write_head,
-)
 from cape.site.places import SitePlaces
 from cape.site.policy import NO_LEDGER, SitePolicy, limit_of, load_policy, unusable_policy
 
@@ -121,7 +109,7 @@ class LifetimeLedgerFile:
         with self._held() as (spending, lines, append):
             decision = holds.join_with(spending, run, _planned(run, plan), self.limits, self.clock)
             if decision.word == "in" and spending.find(run.run) is None:
-                append(run_line(run, lines, spending.runs))
+                append(ledger_lines.run_line(run, lines, spending.runs))
             return decision
 
     def hold(
@@ -139,7 +127,7 @@ class LifetimeLedgerFile:
             if decision.word == "lost":
                 raise self._lost(spending, nonce)
             if decision.writes:
-                append(hold_line(nonce, plan, decision.yields, lines, name))
+                append(ledger_lines.hold_line(nonce, plan, decision.yields, lines, name))
             return decision
 
     def charge(
@@ -174,7 +162,7 @@ class LifetimeLedgerFile:
             if decision.word == "lost":
                 raise self._lost(spending, nonce)
             if decision.writes:
-                append(charge_line(nonce, query, lines))
+                append(ledger_lines.charge_line(nonce, query, lines))
             return decision
 
     def end(self, nonce: str, why: Ending, *, by: str = "", text: str = "") -> bool:
@@ -184,14 +172,14 @@ class LifetimeLedgerFile:
         with self._held() as (spending, lines, append):
             ends = holds.may_end(spending.find(nonce), why)
             if ends:
-                append(end_line(nonce, why, lines, by=by, text=text))
+                append(ledger_lines.end_line(nonce, why, lines, by=by, text=text))
             return ends
 
     def forgive(self, forgiven: Forgiven) -> None:
         """Record that open accesses no longer count."""
         make_place(self.path, self.site)
         with self._held() as (_, lines, append):
-            append(forgiven_line(forgiven, lines))
+            append(ledger_lines.forgiven_line(forgiven, lines))
 
     @property
     def clock(self) -> Clock:
@@ -214,7 +202,7 @@ class LifetimeLedgerFile:
             used = {run.key for run in spending.runs}
             if not path.exists() and not used:
                 # The head first: a key without one means that lines were lost.
-                write_head(self.path, len(lines), lines[-1] if lines else b"")
+                ledger_lines.write_head(self.path, len(lines), lines[-1] if lines else b"")
                 write_atomically(path, os.urandom(32).hex().encode())
             try:
                 key = bytes.fromhex(path.read_text(encoding="ascii"))
@@ -231,7 +219,7 @@ class LifetimeLedgerFile:
         with self._held() as (spending, lines, append):
             run = spending.find(nonce)
             if run is not None and run.promised:
-                append(unpromised_line(nonce, lines))
+                append(ledger_lines.unpromised_line(nonce, lines))
 
     def find(self, nonce: str) -> RunSpending:
         run = self.spending().find(nonce)
@@ -258,11 +246,11 @@ class LifetimeLedgerFile:
             def add(line: bytes) -> None:
                 append(line)
                 # After the line, so that a crash never leaves the ledger behind its head.
-                write_head(self.path, len(lines) + 1, line)
+                ledger_lines.write_head(self.path, len(lines) + 1, line)
 
             try:
-                check_head(self.path, lines)
-                spending = read_lines(lines)
+                ledger_lines.check_head(self.path, lines)
+                spending = ledger_lines.read_lines(lines)
             except CapeError as err:
                 raise self._unusable(str(err.fields.get("problem", err))) from err
             yield spending, lines, add
@@ -366,7 +354,7 @@ class LifetimeLedger:
             dataset=self.dataset_id or self.data.contents,
             people=frozenset(person.digests(key, *contexts) for person in self.data.people),
             computation=computation,
-            date=today(),
+            date=ledger_lines.today(),
             epsilon=config.epsilon,
             delta=config.delta or NO_DELTA,
             promised=promised,
@@ -421,11 +409,11 @@ def read_ledger(path: Path) -> Spending:
     text = path.read_bytes()
     lines = text[: text.rfind(b"\n") + 1].split(b"\n")[:-1]
     # A file with a head is a damaged ledger.
-    if not has_head(path) and text and not (lines and b'"kind"' in lines[0]):
+    if not ledger_lines.has_head(path) and text and not (lines and b'"kind"' in lines[0]):
         do = "name the ledger.jsonl of the site; docs/ledger.md says where it lies."
         raise ConfigError("E264", problem=f"{path} is no ledger of all runs", do=do)
-    check_head(path, lines)
-    return read_lines(lines)
+    ledger_lines.check_head(path, lines)
+    return ledger_lines.read_lines(lines)
 
 
 def ledger_file_of(

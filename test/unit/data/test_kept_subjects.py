@@ -498,13 +498,13 @@ def test_one_subject_at_a_time_where_memory_holds_no_more(base, monkeypatch):
     from cape.data import resources
 
     monkeypatch.setenv("CAPE_JOBS", "4")
-    known = []
+    known, jobs = [], resources.jobs
     monkeypatch.setattr(resources, "free_memory", lambda: 1)
-    monkeypatch.setattr(pipeline, "jobs", lambda n: known.append(n) or resources.jobs(n))
+    monkeypatch.setattr(resources, "jobs", lambda n: known.append(n) or jobs(n))
     load_site(base, {}, CONFIG, site="B")
     assert known[0] == 0
     assert known[1] > 1000
-    assert resources.jobs(known[1]) == 1
+    assert jobs(known[1]) == 1
 
 
 def test_a_header_that_breaks_the_program_stops_nobody(base, monkeypatch):
