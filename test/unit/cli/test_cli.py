@@ -135,9 +135,7 @@ def test_every_kind_of_error_has_its_exit_code_and_no_traceback(
         assert error.detail in shown.err
 
 
-def test_every_error_of_the_system_is_told_in_words_with_its_file(
-    tmp_path, simulator, capsys
-) -> None:
+def test_every_error_of_the_system_is_told_in_words_with_its_file(tmp_path, simulator, capsys):
     """People read "[Errno 28] No space left on device", in every command, and no way out."""
     for number, words in {**WHY, 99999: "Unknown error 99999"}.items():
         simulator.error = OSError(number, os.strerror(number), str(tmp_path / "ledger.jsonl"))
@@ -148,9 +146,7 @@ def test_every_error_of_the_system_is_told_in_words_with_its_file(
         assert "Errno" not in told
 
 
-def test_an_unknown_error_shows_no_text_of_its_own_unless_asked(
-    tmp_path, simulator, capsys
-) -> None:
+def test_an_unknown_error_shows_no_text_of_its_own_unless_asked(tmp_path, simulator, capsys):
     """The text of a foreign exception may hold data; --verbose is for the person at the site."""
     simulator.error = ZeroDivisionError("subject sub-07 has value 12.34")
     run(tmp_path)
@@ -390,9 +386,7 @@ def test_the_end_says_what_came_out_and_what_to_open(tmp_path, simulator, capsys
     assert "  1024 people, 3 sites; epsilon 1.0000 of 1.0000 spent (delta 1e-05)\n" in told
 
 
-def test_commands_to_type_hold_for_a_folder_with_a_space(
-    tmp_path, simulator, monkeypatch, capsys
-) -> None:
+def test_commands_to_type_hold_for_a_folder_with_a_space(tmp_path, simulator, monkeypatch, capsys):
     """Typed as they were printed, they named two folders that are not there."""
     told = tmp_path / "my lab"
     small = ("--site-sizes", "2,2", "--timepoints", "60", "--networks", "2")
@@ -455,9 +449,7 @@ def test_maps_stand_by_what_is_claimed_of_them_and_lines_fit_80_columns(
     assert max(map(len, told[start:])) <= 80
 
 
-def test_a_run_of_time_courses_that_confirmed_nothing_says_what_next(
-    tmp_path, simulator, capsys
-) -> None:
+def test_a_run_of_time_courses_that_confirmed_nothing_says_what_next(tmp_path, simulator, capsys):
     made = example.outcome(rank=2, status="unconfirmed")
     simulator.results, simulator.components = results_of(made), components_of(made)
     run(tmp_path)

@@ -92,9 +92,7 @@ def test_nothing_is_cut_at_any_width(file, capsys, monkeypatch, columns) -> None
     assert said(capsys, str(file.path))[1] == said(capsys, "--file", str(file.path))[1]
 
 
-def test_a_run_that_spent_its_plan_need_not_be_closed_and_people_are_told_once(
-    file, capsys
-) -> None:
+def test_a_run_that_spent_its_plan_need_not_be_closed_and_people_are_told_once(file, capsys):
     """ "Holds mu 0 more; does it not go on?" asked to close a run that frees nothing."""
     entry = {"phase": "pca", "round": 2, "field": "total", "mu2": "3/4"}
     assert file.charge(BEN, entry, cost(1)).word == "in"
@@ -149,9 +147,7 @@ def test_a_ledger_without_its_key_says_so(file, capsys) -> None:
     assert "ledger.jsonl.key IS GONE OR DAMAGED: no run begins (CAPE-E262); put it back" in text
 
 
-def test_an_owner_is_forgiven_what_has_ended_and_the_ledger_says_by_whom(
-    file, capsys, tmp_path
-) -> None:
+def test_an_owner_is_forgiven_what_has_ended_and_the_ledger_says_by_whom(file, capsys, tmp_path):
     stopped(file, "ben", 2)
     stopped(file, "", 1)
     (tmp_path / "run").mkdir()

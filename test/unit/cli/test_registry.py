@@ -36,9 +36,7 @@ def folder_of(path: Path, **how: object) -> Path:
     return path
 
 
-def test_the_entry_has_the_form_of_the_registry_and_the_figures_of_privacy_json(
-    tmp_path, capsys
-) -> None:
+def test_the_entry_has_the_form_of_the_registry_and_the_figures_of_privacy_json(tmp_path, capsys):
     folder = folder_of(tmp_path)
     typed = ["report", str(folder), "--registry"]
     assert main([*typed, "--contact", "Clinic X"]) == 2

@@ -130,9 +130,7 @@ def basis_of(inside: np.ndarray, n_basis: int, kind: BasisKind = "dct") -> np.nd
 
 @pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("kind", ["dct", "kernel"])
-def test_a_basis_is_built_by_one_process_and_found_by_the_next(
-    kind: BasisKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_basis_is_built_by_one_process_and_found_by_the_next(kind, tmp_path, monkeypatch):
     """Ten processes of a run took the same kernel apart: a quarter of its time.
 
     It has the layout that it was built with: products of another may differ in their last bits, and

@@ -124,9 +124,7 @@ def test_order_alone_is_never_believed(tmp_path: Path) -> None:
         ({"spectra_tc_all": np.ones((N, S, R, F)), "freq": np.ones(F)}, "power", "4 x 2 x 3 x 129"),
     ],
 )
-def test_a_file_that_does_not_fit_stops_its_site(
-    tmp_path: Path, variables: dict[str, np.ndarray], kind: MeasureKind, observed: str
-) -> None:
+def test_a_file_that_does_not_fit_stops_its_site(tmp_path, variables, kind, observed):
     code, got = refused(written(tmp_path, **variables), kind)
     assert code is IssueCode.GIFT_FILE
     assert observed in got

@@ -98,9 +98,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("state", [participants, manifest, volumes])
-def test_what_looks_like_a_mark_is_refused_until_the_site_says_that_it_is_none(
-    state, tmp_path
-) -> None:
+def test_what_looks_like_a_mark_is_refused_until_the_site_says_that_it_is_none(state, tmp_path):
     """`status = withdrawn` let people in who had withdrawn their consent."""
     tried = [
         *((header, "0") for header in (*MARKS, *NO_MARKS)),
@@ -205,9 +203,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("row", BROKEN.values(), ids=BROKEN)
-def test_a_row_that_cannot_be_read_is_told_with_its_line_and_its_person_stays(
-    row, tmp_path
-) -> None:
+def test_a_row_that_cannot_be_read_is_told_with_its_line_and_its_person_stays(row, tmp_path):
     """One ragged row stopped every run of the site."""
     participants(tmp_path, "participant_id|exclude|name")
     header = b"participant_id\texclude\tname\n"

@@ -123,9 +123,7 @@ def test_labels_are_read_right_or_refused(state, labels, people, tmp_path) -> No
 
 @pytest.mark.parametrize("labels", [labels for labels, n in LABELS if n == 0 and len(labels) == 2])
 @pytest.mark.parametrize("state", [of_bids, of_layout, of_manifest])
-def test_the_site_says_whether_labels_that_look_alike_are_one_persons(
-    state, labels, tmp_path
-) -> None:
+def test_the_site_says_whether_labels_that_look_alike_are_one_persons(state, labels, tmp_path):
     state(tmp_path, labels)
     _, texts = read_all(tmp_path)
     if labels[0].lower() in ("nan", "none", "null"):

@@ -184,9 +184,7 @@ def test_the_curve_holds_the_planned_budget_and_rises() -> None:
         ("spatial", 49.0, 0), ("template", 55.0, 20), ("template", 49.0, 0),
     ],
 )  # fmt: skip
-def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_model(
-    kind, g, most
-) -> None:
+def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_model(kind, g, most):
     # At G 55 "15 templates, usable: yes" stood beside "most components 10", the spatial rule; the
     # report of a spatial run told of 14, the temporal one, where its plan said 15.
     from cape.report.confidence import hint

@@ -578,9 +578,7 @@ def test_a_head_may_be_missing_after_the_first_line_only(tmp_path) -> None:
 
 @pytest.mark.parametrize("left", [0, 1])
 @pytest.mark.parametrize("sign", ["key", "rounds"])
-def test_a_head_that_is_gone_is_noticed_beside_any_sign_of_earlier_lines(
-    tmp_path, left, sign
-) -> None:
+def test_a_head_that_is_gone_is_noticed_beside_any_sign_of_earlier_lines(tmp_path, left, sign):
     """Cut to one line or none, without its head, a ledger let people in whose total was spent."""
     file = ledger(tmp_path)
     file.key()
@@ -697,9 +695,7 @@ file.charge("one", {entry!r}, INFINITE)
 
 @pytest.mark.parametrize("function", ["write", "fsync"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_kill_at_any_moment_of_a_charge_leaves_it_charged_once_or_not(
-    tmp_path, function, when
-) -> None:
+def test_a_kill_at_any_moment_of_a_charge_leaves_it_charged_once_or_not(tmp_path, function, when):
     file = ledger(tmp_path)
     spend(file, run("one", "a"), 2)
     code = KILLED.format(function=function, when=when, entry=entry(3))

@@ -471,9 +471,7 @@ def test_a_refusal_says_nothing_more_unless_the_site_shares_its_numbers() -> Non
 
 
 @pytest.mark.parametrize("name", ["computations/capecontrast.toml", "data/people.py"])
-def test_the_digest_of_the_code_changes_with_every_file_of_rules(
-    tmp_path, monkeypatch, name
-) -> None:
+def test_the_digest_of_the_code_changes_with_every_file_of_rules(tmp_path, monkeypatch, name):
     """A site that named its software took another table of producers for the same."""
     for path in ("site/policy.py", "data/people.py", "computations/capecontrast.toml"):
         copy = tmp_path / "cape" / path
