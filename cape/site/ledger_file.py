@@ -14,6 +14,7 @@ of its head, never behind, so removed lines are noticed; so is a lost head, as i
 key.
 """
 
+import dataclasses
 import hashlib
 import hmac
 import os
@@ -172,14 +173,15 @@ class LifetimeLedgerFile:
         with self._held() as (spending, lines, append):
             ends = holds.may_end(spending.find(nonce), why)
             if ends:
-                append(ledger_lines.end_line(nonce, why, lines, by=by, text=text))
+                told = {"by": by, "text": text, "date": ledger_lines.today()}
+                append(ledger_lines.next_line("end", lines, run=nonce, why=why, **told))
             return ends
 
     def forgive(self, forgiven: Forgiven) -> None:
         """Record that open accesses no longer count."""
         make_place(self.path, self.site)
         with self._held() as (_, lines, append):
-            append(ledger_lines.forgiven_line(forgiven, lines))
+            append(ledger_lines.next_line("forgiven", lines, **dataclasses.asdict(forgiven)))
 
     @property
     def clock(self) -> Clock:
@@ -219,7 +221,7 @@ class LifetimeLedgerFile:
         with self._held() as (spending, lines, append):
             run = spending.find(nonce)
             if run is not None and run.promised:
-                append(ledger_lines.unpromised_line(nonce, lines))
+                append(ledger_lines.next_line("unpromised", lines, run=nonce))
 
     def find(self, nonce: str) -> RunSpending:
         run = self.spending().find(nonce)

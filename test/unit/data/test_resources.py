@@ -56,6 +56,8 @@ def test_a_job_of_a_cluster_has_the_memory_of_its_control_group(computer: Comput
     )  # fmt: skip
     assert free_memory() == 3 * GB
     assert jobs(GB) == 1  # half of it
+    computer.write(slurm__job_7={"memory.current": "4500000000"})
+    assert free_memory() == 1  # known to be nothing: 0 would say that it is not known
 
 
 def test_a_container_sees_its_own_group_as_the_top(computer: Computer) -> None:
@@ -63,15 +65,6 @@ def test_a_container_sees_its_own_group_as_the_top(computer: Computer) -> None:
     (computer.top / "groups").mkdir()
     computer.write(__={"memory.max": "2000000000", "memory.current": "500000000"})
     assert free_memory() == 1_500_000_000
-
-
-def test_groups_of_the_first_version_count_too_and_a_full_one_leaves_nothing(computer):
-    computer.files["cgroup"] = "9:name=systemd:/x\n4:memory:/job\n0::/\n"
-    limits = {"memory.limit_in_bytes": "9223372036854771712", "memory.usage_in_bytes": "0"}
-    computer.write(memory=limits, memory__job={**limits, "memory.limit_in_bytes": "1000"})
-    assert free_memory() == 1000
-    computer.write(memory__job={"memory.usage_in_bytes": "1000"})
-    assert free_memory() == 1  # known to be nothing: 0 would say that it is not known
 
 
 @pytest.mark.parametrize(
