@@ -97,15 +97,12 @@ def budget_command(
     if folder is not None:
         settings = settings or settings_beside(folder)
     in_file = read_file(settings)
-    in_words = str({**in_file, **common.assignments(set_values)}.get("n_sites", ""))
+    typed = common.assignments(set_values) | common.present(computation=computation or None)
+    in_words = str({**in_file, **typed}.get("n_sites", ""))
     sites = sites or (int(in_words) if in_words.isdecimal() else 0) or None
     counted: Entries = ()
     if folder is not None:
-        given = merged(
-            in_file,
-            common.assignments(set_values) | common.present(computation=computation or None),
-        )
-        checked = _checked(folder, given, as_json=as_json)
+        checked = _checked(folder, merged(in_file, typed), as_json=as_json)
         known = (subjects, share, sites or len(checked.sites)) == (None, None, len(checked.sites))
         counted = checked.entries if known else ()
         here = sum(one.n_subjects for one in counted) or checked.counted.counted
@@ -113,11 +110,7 @@ def budget_command(
     if subjects is None or sites is None:
         raise typer.BadParameter("give FOLDER, --subjects and --sites, or --check FILE")
     # Options win over --set.
-    options = common.present(computation=computation or None)
-    values = {
-        "delta": 1e-5,
-        **merged(in_file, {**common.assignments(set_values), **options}),
-    } | common.present(
+    values = {"delta": 1e-5, **merged(in_file, typed)} | common.present(
         epsilon=epsilon,
         delta=delta,
         n_components=components,
