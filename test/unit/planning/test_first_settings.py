@@ -20,7 +20,6 @@ from cape.planning.first_settings import InitOptions, propose
 from cape.planning.public_maps import of_maps, proposed_question, why_no_pairs
 from cape.settings.measures import outcome_names
 from cape.settings.question import parse_measure
-from support.simulation import simulate
 from test.support.surfaces import axis, parcels, write_cifti, write_owner_files
 
 COLUMNS = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z", "framewise_displacement")
@@ -269,16 +268,6 @@ def test_what_init_proposes_validate_accepts(kind, sites, tmp_path, capsys):
     told = capsys.readouterr().out
     assert "E152" not in told
     assert "E013" not in told
-
-
-@pytest.mark.parametrize("below", ["", "local0"])
-def test_one_lab_is_simulated_with_the_settings_of_init(below, tmp_path):
-    of_headed_tables(tmp_path / "lab" / below)
-    text = propose(InitOptions(folder=tmp_path / "lab", orientation="time_by_feature")).text
-    (tmp_path / "lab" / "settings.toml").write_text(text)
-    chosen = {"private": False, "n_rounds": 2}
-    folder = simulate(tmp_path / "lab", out=tmp_path / "out", seed=1, settings=chosen)
-    assert json.loads((folder / "privacy.json").read_text())["n_sites"] == 1
 
 
 # -- which images --------------------------------------------------------------------------------
