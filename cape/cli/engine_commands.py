@@ -131,23 +131,19 @@ def _prepare(
     allow: bool,
     as_json: bool,
 ) -> None:
-    from cape.engines.flare.site_file import (
-        AggregatorFile,
-        allowing,
-        settings_of_flare,
-        write_resources,
-    )
+    from cape.engines.flare import site_file
     from cape.settings.documents import not_default, toml_text
 
-    local, flare_settings = kit / "local", settings_of_flare(kit, party)
+    local, flare_settings = kit / "local", site_file.settings_of_flare(kit, party)
     name = "cape-site.toml" if party == "client" else "cape-aggregator.toml"
     # For jobs and snapshots: a restart may empty FLARE's default folder.
-    stores = Path(party_file.runs) / "flare" if isinstance(party_file, AggregatorFile) else None
-    resources, lines = allowing(flare_settings, classes, stores=stores)
+    of_server = isinstance(party_file, site_file.AggregatorFile)
+    stores = Path(party_file.runs) / "flare" if of_server else None
+    resources, lines = site_file.allowing(flare_settings, classes, stores=stores)
     Path(party_file.runs).mkdir(mode=0o700, parents=True, exist_ok=True)
     (local / name).write_text(toml_text(not_default(party_file)), encoding="utf-8")
     if allow:
-        write_resources(local, resources)
+        site_file.write_resources(local, resources)
     where = "written into resources.json:" if allow else "needed in resources.json (or: --allow):"
     needed = (f"  {line}" for line in lines or ["nothing more"])
     fields = {"file": str(local / name), "lines": lines, "written": allow}

@@ -44,9 +44,11 @@ MAX_HEADINGS: Final = 12
 
 
 def bounded(path: Path) -> bytes:
-    """Return the bytes of a table; `UnusableFile` if they are too many to be one, or OSError."""
-    if not path.is_file():  # reading a pipe would block
-        raise FileNotFoundError(path.name)
+    """Return the bytes of a table; `UnusableFile` if they cannot be those of one, or OSError."""
+    if path.is_symlink() and not path.exists():
+        raise UnusableFile(IssueCode.FILE_POINTER, "a link whose file is not here")
+    if path.exists() and not path.is_file():  # reading a pipe would block
+        raise UnusableFile(IssueCode.NO_REGULAR_FILE, "no file")
     size = path.stat().st_size
     if size > MAX_LIST_BYTES:
         observed = f"{path.name}: {size} bytes"

@@ -25,9 +25,17 @@ def found(base: Path, given: dict[str, object]) -> tuple[dict[str, list[str]], l
     return labels, [text[2:] for text in texts]
 
 
-def test_without_a_list_all_series_of_the_folder_are_taken_in_natural_order(tmp_path):
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"data": None, "manifest": ""},  # as not given
+        {"data": ["study/sub-9.nii.gz", "study/sub-10.nii"]},  # an engine linked them flat
+    ],
+)
+def test_all_series_of_the_folder_are_taken_in_natural_order(tmp_path, given):
     names = ["sub-10.nii", "sub-9.nii.gz", "mask.nii.gz", "notes.txt", ".hidden.nii", "x.npy"]
-    labels, texts = found(lay_out(tmp_path, *names), {})
+    labels, texts = found(lay_out(tmp_path, *names), given)
     assert list(labels) == ["sub-9", "sub-10"]
     assert texts == []
 
@@ -268,18 +276,6 @@ def test_a_list_that_does_not_fit_the_folder_says_why(tmp_path, given, code, par
     _, texts = found(base, given)
     matching = [t for t in texts if t.startswith(f"CAPE-{code}") and part in t]
     assert matching, texts
-
-
-def test_none_and_empty_text_count_as_not_given(tmp_path):
-    labels, texts = found(lay_out(tmp_path, "sub-1.nii"), {"data": None, "manifest": ""})
-    assert list(labels) == ["sub-1"]
-    assert texts == []
-
-
-def test_files_that_an_engine_linked_flat_are_found_by_their_base_name(tmp_path):
-    labels, texts = found(lay_out(tmp_path, "sub-1.nii"), {"data": ["study/sub-1.nii"]})
-    assert list(labels) == ["sub-1"]
-    assert texts == []
 
 
 def test_a_stop_for_image_content_says_no_more_than_e100_whatever_the_catalogue_holds(monkeypatch):
