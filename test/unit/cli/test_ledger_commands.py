@@ -176,7 +176,7 @@ def test_exchanges_are_forgiven_where_no_run_was_let_in_yet(file, capsys, tmp_pa
     assert len(read_ledger(other.path).forgiven) == 1
 
 
-def test_machines_read_what_the_page_says(file, capsys) -> None:
+def test_machines_read_what_the_page_says(file, capsys, typed) -> None:
     stopped(file, "ben", 1)
     found = shown(capsys)
     assert set(found) == promised("ledger")
@@ -189,8 +189,7 @@ def test_machines_read_what_the_page_says(file, capsys) -> None:
         (["close", BEN, "--why", "x"], "ledger close"),
         (["forgive", "ben", "--why", "x"], "ledger forgive"),
     ):
-        assert main(["ledger", *words, "--json"]) == 0
-        assert set(json.loads(capsys.readouterr().out)) == promised(row)
+        assert set(json.loads(typed("ledger", *words, "--json").out)) == promised(row)
 
 
 def test_a_damaged_ledger_is_another_thing_than_a_file_that_is_none(file, capsys, tmp_path) -> None:

@@ -350,7 +350,7 @@ def test_an_owners_name_that_no_file_can_have_is_told_as_that(tmp_path, setting)
     assert "File name too long" in caught.value.detail
 
 
-def test_nobody_is_left_out_because_a_folder_below_cannot_be_read(tmp_path, monkeypatch, capsys):
+def test_nobody_is_left_out_because_a_folder_below_cannot_be_read(tmp_path, monkeypatch, typed):
     """It was passed over: a person without a word, or a list of who is left out."""
     for name in ("sub-01", "sub-02"):
         lay_out(tmp_path / name / "func", f"{name}_task-rest_bold.nii.gz")
@@ -365,8 +365,7 @@ def test_nobody_is_left_out_because_a_folder_below_cannot_be_read(tmp_path, monk
     with pytest.raises(DataError, match="E101"):
         discover(tmp_path, {}, IMAGES, Findings("B"))
     for command in (["people"], ["init"], ["validate", "--fast"]):
-        assert main([*command, str(tmp_path)]) == 1
-        said = capsys.readouterr()
+        said = typed(*command, str(tmp_path), code=1)
         assert "CAPE-E101" in said.err + said.out
         assert "sub-02: Permission denied" in said.err + said.out
     locked[:] = ["lost+found"]  # of the disk, which is nobody's

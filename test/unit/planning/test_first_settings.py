@@ -493,22 +493,21 @@ def test_a_parcel_that_was_not_covered_is_told_as_that(tmp_path):
 # -- the file ------------------------------------------------------------------------------------
 
 
-def test_a_missing_settings_file_is_reported_as_that_and_none_is_overwritten(tmp_path, capsys):
+def test_a_missing_settings_file_is_reported_as_that_and_none_is_overwritten(
+    tmp_path, capsys, typed
+):
     folder = str(tmp_path / "study")
     for site in "abc":
         run(tmp_path / "study" / site, "sub-1")
-    assert main(["simulate", folder, "--out", str(tmp_path / "out")]) == 2
-    err = capsys.readouterr().err
+    err = typed("simulate", folder, "--out", str(tmp_path / "out"), code=2).err
     assert "CAPE-E013 setting 'epsilon' is required; no settings.toml" in err
     assert "cape init" in err
     main(["validate", folder, "--fast", "--quiet"])
     assert f"write one with: cape init {folder}" in capsys.readouterr().err
-    assert main(["init", folder]) == 0
-    assert "chosen: task-rest_space-MNI152NLin2009cAsym_desc-preproc" in capsys.readouterr().out
+    assert "chosen: task-rest_space-MNI152NLin2009cAsym_desc-preproc" in typed("init", folder).out
     main(["validate", folder, "--fast", "--quiet"])
     assert "cape init" not in capsys.readouterr().err
-    assert main(["init", folder]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "exists already" in typed("init", folder, code=2).err
 
 
 def test_a_read_only_folder_gets_its_settings_elsewhere(tmp_path, capsys, monkeypatch):

@@ -356,7 +356,7 @@ def test_a_refused_run_is_not_called_stopped(data, tmp_path, capsys) -> None:
 
 
 def test_the_command_says_how_to_start_again_and_never_replaces_a_finished_run(
-    data, undisturbed, tmp_path, monkeypatch, capsys
+    data, undisturbed, tmp_path, monkeypatch, typed
 ) -> None:
     real = run_loop.progress_line
     monkeypatch.setattr(
@@ -368,26 +368,24 @@ def test_the_command_says_how_to_start_again_and_never_replaces_a_finished_run(
         raise KeyboardInterrupt
 
     out, line = tmp_path / "out", [*words(data, tmp_path), "--seed", "3"]
-    assert main(line) == 130
-    assert "the same command goes on where it stopped" in capsys.readouterr().err
+    assert "the same command goes on where it stopped" in typed(*line, code=130).err
     monkeypatch.setattr(run_loop, "progress_line", real)
-    assert main([*line, "--json"]) == 0
-    told = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
+    told = [json.loads(text) for text in typed(*line, "--json").out.splitlines()]
     assert next(one["exchange"] for one in told if "exchange" in one) == 6
     assert maps(out / "consortium") == undisturbed
     # A finished run is evidence: it was replaced without a word.
     evidence = (out / "consortium" / "privacy.json").read_bytes()
-    assert main(line) == 2
-    assert "give it up with cape simulate --replace" in capsys.readouterr().err
+    assert "give it up with cape simulate --replace" in typed(*line, code=2).err
     assert (out / "consortium" / "privacy.json").read_bytes() == evidence
     # And it can be repeated from what lies there, into another folder.
     # It told of an option that `cape rerun` has not.
-    assert main(["rerun", str(out), "--out", str(out)]) == 2
-    assert "cape simulate --replace" in capsys.readouterr().err
+    assert "cape simulate --replace" in typed("rerun", str(out), "--out", str(out), code=2).err
     assert main(["rerun", str(out), "--out", str(tmp_path / "again")]) == 0
     assert maps(tmp_path / "again" / "consortium") == maps(out / "consortium")
-    assert main(["rerun", str(data), "--out", str(tmp_path / "third")]) == 2
-    assert "holds no finished run" in capsys.readouterr().err
+    assert (
+        "holds no finished run"
+        in typed("rerun", str(data), "--out", str(tmp_path / "third"), code=2).err
+    )
     kept = out / "consortium" / "settings.json"
     owner = read_settings(kept, {})
     assert owner.config.settings() == json.loads(kept.read_text())["settings"]
@@ -434,7 +432,7 @@ def test_a_run_whose_data_were_moved_says_so_when_it_is_repeated(data, tmp_path,
     assert "E264 the folder with its data is not there; put it back" in capsys.readouterr().err
 
 
-def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, capsys) -> None:
+def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, typed) -> None:
     policy = of_ledger(tmp_path, private_results=True)
     again = {**SETTINGS, "epsilon": 32.0}
     for name, settings in (("one", SETTINGS), ("two", again)):
@@ -447,12 +445,10 @@ def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, 
     page = drawn(tmp_path / "two" / "local1" / "private").read_text()
     said = f"Over all 2 runs on the same people: epsilon {display_epsilon(told['epsilon'])}"
     assert said in page
-    assert main(["ledger", str(tmp_path / "ledger.jsonl"), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)["runs"]
+    shown = json.loads(typed("ledger", str(tmp_path / "ledger.jsonl"), "--json").out)["runs"]
     assert [row["all_runs"] for row in shown] == [2] * 6
     assert {round(row["all_epsilon"], 6) for row in shown} == {round(told["epsilon"], 6)}
-    assert main(["ledger", str(tmp_path / "ledger.jsonl")]) == 0
-    assert "6 runs" in capsys.readouterr().out
+    assert "6 runs" in typed("ledger", str(tmp_path / "ledger.jsonl")).out
     # A third run does not fit: every site refuses by itself, in join, and says nothing more.
     with pytest.raises(CapeError) as caught:
         simulate(data, out=tmp_path / "three", settings=SETTINGS, policy=policy)
@@ -461,15 +457,12 @@ def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, 
     assert read_ledger(tmp_path / "ledger.jsonl").runs == runs
 
 
-def test_the_policy_command_shows_every_key(tmp_path, capsys) -> None:
+def test_the_policy_command_shows_every_key(tmp_path, typed) -> None:
     path = tmp_path / "p.toml"
     path.write_text('max_sites = 9\ndataset_id = "cohort"\n')
-    assert main(["policy", str(path), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    shown = json.loads(typed("policy", str(path), "--json").out)
     assert (shown["policy"]["max_sites"], shown["policy"]["dataset_id"]) == (9, "cohort")
     assert shown["software"].startswith("code:")
-    assert main(["policy", str(path)]) == 0
-    assert "min_subjects = 3" in capsys.readouterr().out
+    assert "min_subjects = 3" in typed("policy", str(path)).out
     path.write_text("max_site = 9\n")
-    assert main(["policy", str(path)]) == 2
-    assert "did you mean 'max_sites'" in capsys.readouterr().err
+    assert "did you mean 'max_sites'" in typed("policy", str(path), code=2).err

@@ -224,19 +224,17 @@ def test_labels_that_look_alike_are_named_and_left_alone(site) -> None:
     assert content(site) == before
 
 
-def test_the_command_shows_first_and_deletes_when_told(site, capsys, monkeypatch) -> None:
+def test_the_command_shows_first_and_deletes_when_told(site, typed, monkeypatch) -> None:
     monkeypatch.setenv("CAPE_CACHE", "none")
     monkeypatch.delenv("CAPE_SITE_HOME", raising=False)
-    typed = ["forget", "sub-01", str(site)]
+    line = ["forget", "sub-01", str(site)]
     before = content(site)
-    assert main(typed) == 0
-    told = capsys.readouterr().out
+    told = typed(*line).out
     assert content(site) == before
     assert "Nothing is deleted yet: type it again with --yes." in told
     assert "spent in 2 of 2 runs: mu 0.7" in told
     assert "it stays spent" in told
-    assert main([*typed, "--yes", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(typed(*line, "--yes", "--json").out)
     assert document["deleted"] is True
     assert document["ledgers"][0]["listed"] == 2
     assert holding(site) == set()
@@ -244,8 +242,7 @@ def test_the_command_shows_first_and_deletes_when_told(site, capsys, monkeypatch
     data = site / "data/sub-01/func"
     data.mkdir(parents=True)
     (data / "sub-01_task-rest_bold.nii.gz").write_bytes(b"")
-    assert main([*typed, "--data", str(site / "data")]) == 0
-    assert "STILL LISTED for the next run" in capsys.readouterr().out
+    assert "STILL LISTED for the next run" in typed(*line, "--data", str(site / "data")).out
 
 
 def test_a_person_is_found_without_the_policy_and_nobody_is_called_nobody(
