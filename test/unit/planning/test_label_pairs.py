@@ -101,7 +101,6 @@ def test_the_setting_is_what_a_run_reads(tmp_path, typed):
     given = {"feature_space": "atlas", "basis": "none", "label_pairs": said["label_pairs"]}
     sized = {"epsilon": 1, "delta": 1e-5, "n_components": 2}
     mirror = mirror_of(load("capegica").config.from_input(sized | given), space, space.n_features)
-    assert mirror is not None
     swapped = np.zeros((7, 7))
     swapped[[0, 1, 2, 3], [1, 0, 3, 2]] = 1.0
     assert np.array_equal(mirror.weighed, swapped)

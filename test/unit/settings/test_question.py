@@ -246,7 +246,6 @@ def test_a_change_lies_around_zero() -> None:
 def test_networks_have_names_and_domains() -> None:
     networks = 'precuneus (default mode), "IC02, left" (visual), IC03 (visual)'
     question = asked(outcomes="domains", networks=networks)
-    assert question.measure is not None
     assert question.measure.networks == ("precuneus", "IC02, left", "IC03")
     names = [one.name for one in question.outcomes]
     assert names == ["default mode - visual", "visual"]

@@ -72,7 +72,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (tmp_path / state / "cape-ab-rows.arrays").write_bytes(b"all people")
     ledger.end(NONCES["finished"], "finished")
     store = DataStore.open(home / "data")
-    assert store is not None
     for label in LABELS:
         store.put(label, "k", [np.zeros(3)], marks=marks_of(label, [Path(f"/d/{label}/x.nii")]))
     return tmp_path
@@ -126,7 +125,6 @@ def test_to_look_changes_nothing_and_to_forget_leaves_no_name_and_all_others(sit
             others = [line for line in others if "sub-01_bold" not in line]
             assert (site / name).read_text().splitlines() == others
     store = DataStore.open(site / "results/.cape-site/data")
-    assert store is not None
     assert store.size() == (2, store.size("02")[1] + store.size("011")[1])
 
 
