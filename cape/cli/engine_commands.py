@@ -19,9 +19,8 @@ flare = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-Kit = Annotated[
-    Path, common.folder_argument("The kit that FLARE's provisioning made for this party.")
-]
+_KIT = "The kit that FLARE's provisioning made for this party."
+Kit = Annotated[Path, typer.Argument(exists=True, file_okay=False, help=_KIT)]
 Runs = Annotated[Path, typer.Option(help="Folder for journals and results, one for every run.")]
 Allow = Annotated[
     bool, typer.Option("--allow", help="Write these lines into local/resources.json too.")

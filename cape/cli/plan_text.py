@@ -208,8 +208,7 @@ def _print_curve(plan: PlannedRun) -> None:
     rows = []
     for point in plan.curve:
         # The bar ends at twice the needed G.
-        reach = min(1.0, point.g / (2.0 * needed))
-        bar = "#" * max(1, round(BAR * reach))
+        bar = "#" * max(1, round(BAR * min(1.0, point.g / (2.0 * needed))))
         error = "-" if point.expected_q is None else f"{point.expected_q:.2f}"
         budget = f"{point.epsilon:g}" + (" (planned)" if point.epsilon == plan.planned else "")
         most = point.largest_n_components or "-"

@@ -872,9 +872,9 @@ def _two_runs_of_one(names: Sequence[str]) -> str:
         with suppress(UnusableFile):
             named = bids.read_name(f"sub-{own}")
             if named and named.run and not bids.why_no_series(named):
-                if other := first.setdefault((above, likeness(named.label)), name):
-                    if other != name:
-                        return f"{other} and {name} look like two runs of one person"
+                other = first.setdefault((above, likeness(named.label)), name)
+                if other != name:
+                    return f"{other} and {name} look like two runs of one person"
     return ""
 
 

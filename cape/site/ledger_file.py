@@ -275,11 +275,6 @@ def _fingerprint(key: bytes, *, version: int = 2) -> str:
     return hashlib.sha256(b"cape/%d/ledger-key" % version + key).hexdigest()[:DIGITS]
 
 
-def names_the_site(spending: Spending, key: bytes) -> bool:
-    """Tell whether people of a ledger have digests of version 1."""
-    return _fingerprint(key, version=1) in {run.key for run in spending.runs}
-
-
 def _planned(run: RunSpending, plan: Cost) -> Cost:
     """Return the cost that a run reserves: its plan, rounded up; infinite without a promise."""
     return sum_up((plan,)) if run.promised else INFINITE
@@ -348,7 +343,8 @@ class LifetimeLedger:
         promised: bool,
     ) -> RunSpending:
         contexts = [(self.place, self.dataset_id) if self.place else (self.dataset_id,)]
-        if names_the_site(spending, key):  # then people have both digests, and stay the same
+        # People with digests of version 1 have both, and stay the same.
+        if _fingerprint(key, version=1) in {run.key for run in spending.runs}:
             contexts.append((self.file.site, self.dataset_id))
         settings = hashlib.sha256(wire.dumps([computation, config.digest()]))
         return RunSpending(
@@ -411,7 +407,7 @@ def read_ledger(path: Path) -> Spending:
     text = path.read_bytes()
     lines = text[: text.rfind(b"\n") + 1].split(b"\n")[:-1]
     # A file with a head is a damaged ledger.
-    if not ledger_lines.has_head(path) and text and not (lines and b'"kind"' in lines[0]):
+    if not side_path(path, "head").exists() and text and not (lines and b'"kind"' in lines[0]):
         do = "name the ledger.jsonl of the site; docs/ledger.md says where it lies."
         raise ConfigError("E264", problem=f"{path} is no ledger of all runs", do=do)
     ledger_lines.check_head(path, lines)
@@ -435,6 +431,5 @@ def ledger_file_of(
         return None
     path = folder / policy.ledger_file if policy.ledger_file else Path(home or "") / LEDGER_NAME
     if mapped is not None and path.resolve().is_relative_to(mapped.resolve()):
-        mistake = ConfigError("E269", detail=str(path))
-        raise unusable_policy(site, mistake)
+        raise unusable_policy(site, ConfigError("E269", detail=str(path)))
     return LifetimeLedgerFile(path=path, site=site, limits=limits_of(policy))

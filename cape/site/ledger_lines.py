@@ -242,10 +242,6 @@ def next_line(kind: str, lines: Sequence[bytes], **fields: object) -> bytes:
     return json.dumps(document, sort_keys=True, allow_nan=False).encode("ascii")
 
 
-def has_head(path: Path) -> bool:
-    return side_path(path, "head").exists()
-
-
 def write_head(path: Path, n_lines: int, last: bytes) -> None:
     """Write the number of lines and the digest of the last, which is empty if there is none."""
     write_atomically(
