@@ -468,8 +468,7 @@ def test_json_lines_end_with_results_and_paths(tmp_path, simulator, capsys) -> N
     simulator.lines = [Line(stability=math.nan)]
     (tmp_path / "local0").mkdir()
     run(tmp_path, "--json")
-    lines = map(json.loads, capsys.readouterr().out.splitlines())
-    warning, progress, result = lines
+    warning, progress, result = map(json.loads, capsys.readouterr().out.splitlines())
     assert "cape init" in warning["text"]  # there is no settings.toml
     assert progress["event"] == "progress"
     assert progress["stability"] is None

@@ -136,8 +136,7 @@ def test_a_run_is_closed_by_its_first_digits_with_a_name_and_a_reason(file, caps
 
 def test_a_ledger_without_its_key_says_so(file, capsys) -> None:
     """It listed all runs and ended well; the next run stopped with E262."""
-    made = replace(spending.run("5c" * 16), key="0f" * 16)
-    file.join(made, cost(1))
+    file.join(replace(spending.run("5c" * 16), key="0f" * 16), cost(1))
     key = file.path.with_name("ledger.jsonl.key")
     key.write_text("0f" * 32)
     assert "KEY" not in said(capsys)[1]

@@ -304,8 +304,7 @@ def test_the_owners_choice_of_confounds_makes_no_other_people(tmp_path):
     ],
 )
 def test_filters_that_cannot_be_used_say_why(tmp_path, chosen, code, words):
-    config = replace(matrix_site(tmp_path), **chosen)
-    told = why_stopped(tmp_path, config)
+    told = why_stopped(tmp_path, replace(matrix_site(tmp_path), **chosen))
     assert told[0] == f"CAPE-{code}"
     assert words in told[1]
 

@@ -138,8 +138,7 @@ def test_the_only_matrix_of_a_file_is_read_whatever_its_name(tmp_path, kind):
         run = SiteRun(path=tmp_path / name, name=name)
         series = read_matrix(run, "feature_by_time", headers_only=headers_only)
         assert series.values.shape == X.shape
-    whole = read_matrix(run, "feature_by_time").values
-    np.testing.assert_allclose(whole, X, atol=1e-6)
+    np.testing.assert_allclose(read_matrix(run, "feature_by_time").values, X, atol=1e-6)
 
 
 @pytest.mark.parametrize(

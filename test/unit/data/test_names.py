@@ -135,8 +135,7 @@ def test_the_site_says_whether_labels_that_look_alike_are_one_persons(state, lab
     for key, people in (("same_people", 1), ("different_people", 2)):
         said = f"{key} = [{json.dumps(labels, ensure_ascii=False)}]\n"
         policy.write_text(before + said, encoding="utf-8")
-        found = read(tmp_path)
-        assert len(found) == people
+        assert len(read(tmp_path)) == people
     policy.write_text(before + 'different_people = [["01", "77"]]\n')
     assert read(tmp_path) is None
 

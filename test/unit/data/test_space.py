@@ -144,8 +144,7 @@ def test_sites_that_say_other_spaces_of_one_mask_do_not_fit(make_card):
     labels = np.ones((2, 3, 2), dtype=np.int32)
     cards = {}
     for site_id, said in (("A", "MNI152"), ("B", "")):
-        space = FeatureSpace.of_labels("mask", labels, COARSE, said)
-        cards[site_id] = make_card(space)
+        cards[site_id] = make_card(FeatureSpace.of_labels("mask", labels, COARSE, said))
     with pytest.raises(Exception, match="template space") as caught:
         compare_cards(cards, replace(CONFIG, min_sites=2))
     assert "A has MNI152, B has not said" in str(caught.value)

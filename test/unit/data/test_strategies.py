@@ -238,7 +238,6 @@ def test_motion_comes_out_of_the_store_as_it_went_in(tmp_path, monkeypatch):
     assert facts[0] == facts[1]
     assert facts[0][0][:2] == (7, 106.0)
     # Another column under the same strategy: read again.
-    table = next((tmp_path / "data").rglob("sub-00*timeseries.json"))
-    table.write_text('{"a": 1}')
+    next((tmp_path / "data").rglob("sub-00*timeseries.json")).write_text('{"a": 1}')
     load()
     assert len(entries() - before) == 1

@@ -83,8 +83,7 @@ def test_the_rule_agrees_with_what_runs_gave(row) -> None:
         assert plan.advice.answer != "yes"
     if row["q_ngi"] < 0.08:
         assert plan.advice.answer != "no"
-    expected = expected_q(plan.verdict.g, 20)
-    assert expected == pytest.approx(row["q_ngi"], abs=0.05)
+    assert expected_q(plan.verdict.g, 20) == pytest.approx(row["q_ngi"], abs=0.05)
 
 
 def test_expected_error_falls_with_g_and_crosses_a_tenth_at_the_threshold() -> None:
@@ -236,8 +235,7 @@ def test_what_real_data_showed_has_a_value_for_every_g_and_is_that_of_the_report
 def test_what_was_seen_in_voxels_of_brains_is_not_said_of_a_table(kind, g) -> None:
     """ "40 subjects, 10 mm" once stood beside tables of questionnaires."""
     unit = size(1000)
-    own = replace(rule_of(kind, 15), brains=False)
-    told = own.advice(unit, g / unit.g_of(1.0))
+    told = replace(rule_of(kind, 15), brains=False).advice(unit, g / unit.g_of(1.0))
     assert "10 mm" not in f"{told.sentence} {told.real_data}"
     assert told.real_data == ""
     settings = {"epsilon": 1, "delta": 1e-5, "feature_space": "matrix", "n_features": 90}

@@ -200,8 +200,7 @@ def of_matrices(base: Path) -> list[str]:
     base.mkdir(parents=True, exist_ok=True)
     for label in PEOPLE:
         rng = np.random.default_rng([*map(ord, str(base)), int(label)])
-        X = rng.standard_normal((8, N_TIMES))
-        np.save(base / f"sub-{label}.npy", X)
+        np.save(base / f"sub-{label}.npy", rng.standard_normal((8, N_TIMES)))
     return ["--orientation", "feature_by_time"]
 
 
@@ -601,8 +600,7 @@ def test_maps_are_named_in_the_settings_with_what_can_be_asked_of_them(
     # It ended with how many people capegica needs, which nobody had asked for.
     assert "alone, with epsilon" not in capsys.readouterr().out
     written = tmp_path / "lab" / "settings.toml"
-    table = tomllib.loads(written.read_text())["capecontrast"]
-    assert table["outcomes"] == outcomes
+    assert tomllib.loads(written.read_text())["capecontrast"]["outcomes"] == outcomes
     given = ["--set", "variables=dx a/b", "--set", "formula=dx", "--set", "public=dx"]
     # "capegica regresses on no maps", said `validate --maps` of what `init --maps` wrote.
     capsys.readouterr()
@@ -714,8 +712,7 @@ def test_connectivity_that_is_not_asked_says_why_and_what_to_add(tmp_path):
     (tmp_path / "LabAtlas.tsv").write_text(
         "index\tname\n" + "".join(f"{n}\t{name}\n" for n, name, _ in ROWS)
     )
-    asked = proposed_question(maps)
-    said = why_no_pairs(maps, asked)
+    said = why_no_pairs(maps, proposed_question(maps))
     assert said.startswith("connectivity is not asked: 40 maps have 780 pairs, allowed 500; ")
     assert "a column domain in LabAtlas.tsv" in said
 

@@ -166,8 +166,7 @@ def test_only_levels_of_among_are_asked() -> None:
     assert question.cells == (("control",), ("BD",))
     assert question.asked[0].q == 1
     assert np.isnan(question.variable("dx").code(["SZ"])).all()
-    one = asked(formula="age", among="dx SZ")
-    assert one.cells == (("SZ",),)
+    assert asked(formula="age", among="dx SZ").cells == (("SZ",),)
 
 
 # The names of relation 5

@@ -316,8 +316,7 @@ def test_a_run_stopped_while_results_are_put_in_place_puts_the_others_there(
     with pytest.raises(KeyboardInterrupt):
         simulate(data, **given)
     assert calls[3:] == ["consortium"]
-    folder = simulate(data, **given)
-    assert maps(folder) == undisturbed
+    assert maps(simulate(data, **given)) == undisturbed
     # Those of three sites were in place; a report that is played again would not write them.
     assert len(list((tmp_path / "out").glob("local*/private/site.json"))) == 3
 

@@ -63,8 +63,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for label in LABELS
     )
     for state, nonce in NONCES.items():
-        run = spending.run(nonce, people=people, key=fingerprint)
-        ledger.join(run, cost(1))
+        ledger.join(spending.run(nonce, people=people, key=fingerprint), cost(1))
         ledger.hold(nonce, cost(1))
         charged = {"phase": "pca", "round": 1, "field": "total", "mu2": "1/4"}
         assert ledger.charge(nonce, charged, cost(1)).word == "in"

@@ -196,8 +196,7 @@ def test_names_of_people_are_in_no_file_and_their_digests_need_the_key(tmp_path)
     assert read_ledger(file.path).runs[0].people == {made}
     assert made not in (people[0].digests(bytes(32), ("",)), people[0].digests(b"", ("",)))
     # Names of two data sets that the site tells apart are not the same.
-    again = bytes.fromhex(key.read_text())
-    assert people[0].digests(again, ("d",)) != made
+    assert people[0].digests(bytes.fromhex(key.read_text()), ("d",)) != made
 
 
 def test_a_site_that_an_aggregator_calls_by_another_name_has_the_same_people(tmp_path) -> None:
@@ -562,8 +561,7 @@ def test_a_head_that_is_gone_is_noticed_beside_any_sign_of_earlier_lines(tmp_pat
     file.key()
     assert file.join(run("zero", "a"), PLAN).word == "in"  # a new key with no line is no such sign
     spend(file, run("one", "a"), 2)
-    lines = file.path.read_bytes().splitlines(keepends=True)
-    file.path.write_bytes(b"".join(lines[:left]))
+    file.path.write_bytes(b"".join(file.path.read_bytes().splitlines(keepends=True)[:left]))
     head_of(file).unlink()
     key = file.path.with_name(f"{file.path.name}.key")
     if sign == "key":
