@@ -84,7 +84,7 @@ class GaussianSum:
     T, which are S (x_s + g_s + e_s) with e_s = e_hat_s - T / S.  Over all sites the seeds cancel.
     The aggregator sees every reply, so the charge of a release depends on r
     (`cape.privacy.cost.Event.mu2`).  A missing site ends the run: the seeds of the others would not
-    cancel.  Source: docs/threat-model.md.
+    cancel.  Source: docs/secure-sum.md.
     """
 
     release: Release[Any]

@@ -688,10 +688,10 @@ def budget(
     -------
     PlannedRun or PlannedComparison
         ``.advice.answer`` is "yes", "perhaps" or "no"; ``.advice.changes`` lists changes that
-        would help; ``.curve`` has other budgets, ``.epsilon`` the figure of every viewer.
-        capecontrast: ``.terms`` has for every asked term the standard error of a difference and
-        the smallest one found with power .8; ``.answer`` is a sentence, ``.verdict`` a word,
+        would help; ``.curve`` has other budgets, ``.epsilon`` the figure of every viewer,
         ``.usable`` whether a run starts.
+        capecontrast: ``.terms`` has for every asked term the standard error of a difference and
+        the smallest one found with power .8; ``.answer`` is a sentence, ``.verdict`` a word.
 
     Raises
     ------

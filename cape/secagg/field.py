@@ -1,7 +1,7 @@
 """Fixed point: real answers of subjects to bounded integers, and the modular sum to integers.
 
 The clip in exact integer arithmetic carries the sensitivity.  This module has no noise, masks or
-sites.  Source: docs/threat-model.md, "Secure sum, step by step".
+sites.  Source: docs/secure-sum.md, "One sum".
 An integer u means u / gamma with gamma = 2^log2_gamma.  Scaling a float64 by a power of two is
 exact; only rounding to integers changes a value.
 """

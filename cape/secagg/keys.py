@@ -2,11 +2,11 @@
 
 Every pair of sites shares a key that the aggregator does not know; both stretch it to one key
 stream, one adds it, the other subtracts it.  All terms cancel, one site's alone is uniform.
-Source: docs/threat-model.md, "Zero-sum noise"; Bonawitz et al. 2017, section 4.  With pinned keys
-`advertisement` is signed in phase `zero-sum`, the 32 bytes of `roster_digest` in `zero-sum.probe`
-(docs/threat-model.md, "Active aggregator" and "Vault").  Not here: entropy (callers hand in bytes)
-and messages.  lp(b) is the length of b as 4 bytes little endian, then b; integers are 8 bytes
-little endian, text is UTF-8.  No exception text and no repr holds key bytes.
+Source: docs/secure-sum.md, "Zero-sum noise" and "Vault"; Bonawitz et al. 2017, section 4.  With
+pinned keys `advertisement` is signed in phase `zero-sum`, the 32 bytes of `roster_digest` in
+`zero-sum.probe` (docs/threat-model.md, "Active aggregator").  Not here: entropy (callers hand in
+bytes) and messages.  lp(b) is the length of b as 4 bytes little endian, then b; integers are 8
+bytes little endian, text is UTF-8.  No exception text and no repr holds key bytes.
 """
 
 from __future__ import annotations

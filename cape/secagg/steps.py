@@ -4,7 +4,7 @@ After Bonawitz et al. 2017, figure 4: advertise keys (1), share secrets (2), sen
 agree on who survived (3b), unmask (4).  Each step is a pure function of a frozen state and one
 message.  Any failed check ends the run.  Steps 1 and 2 carry `n_sets` key sets at once, one per
 release.  Each is used once: with a reused set, a drop-out in the second release would open the
-first.  Source: docs/threat-model.md, "SecureAgg".
+first.  Source: docs/secure-sum.md, "SecureAgg".
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -330,6 +330,16 @@ def test_without_noise_a_matrix_gets_the_model_that_fits_and_is_told(other: floa
     assert named.map_correlation < result.map_correlation
 
 
+@pytest.mark.parametrize("asked", [{}, {"computation": "capecontrast", "outcomes": 1}])
+def test_a_plan_of_either_kind_says_whether_a_run_starts(asked) -> None:
+    """Typed programs had to ask which of two classes a plan is."""
+    few, many = (
+        cape.budget(subjects=people, sites=4, epsilon=1.0, **asked) for people in (24, 4000)
+    )
+    assert (few.usable, many.usable) == (False, True)
+    assert few.refusal
+
+
 def test_two_sites_are_planned_as_they_run() -> None:
     """`compare_groups` ran two tables whose plan was refused."""
     plan = cape.budget(subjects=800, sites=2, epsilon=4.0, computation="capecontrast", outcomes=1)
