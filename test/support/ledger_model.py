@@ -132,7 +132,8 @@ class Site:
             return ledger_lines.hold_line(event.run, cost(plan), yields, lines)
         if event.kind == "charge":
             return ledger_lines.charge_line(event.run, self.charge(*event.rest), lines)
-        return ledger_lines.end_line(event.run, event.rest, lines)
+        ended = {"why": event.rest, "by": "", "text": "", "date": ledger_lines.today()}
+        return ledger_lines.next_line("end", lines, run=event.run, **ended)
 
     def charge(self, exchange: int, units: int) -> Charge:
         return spending.charge(exchange, f"{units}/1")
