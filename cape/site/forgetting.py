@@ -427,7 +427,7 @@ def _of_works(
         inside = [each for each in journals if each.path.is_relative_to(at)]
         if is_locked(at):
             stays.append(Stays(path=at, why=BUSY))
-        elif _is_ended(at) and not (at.parent / "consortium").exists():
+        elif _is_ended(at):
             stays.append(Stays(path=at, why=TO_END))
         elif not any(_why_it_stays(each, runs) for each in inside):
             what = "all of a simulation that was stopped, and then begins anew"
