@@ -284,6 +284,7 @@ class FileSource:
                 except (DataError, OSError):
                     return
 
+        files_of = dict(zip(data.listed, data.files, strict=True))
         subjects = tuple(
             SubjectFacts(
                 label=subject.label,
@@ -306,7 +307,7 @@ class FileSource:
         digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
         return PrivateSummary(
             subjects=subjects,
-            failed=data.failed,
+            failed={label: files_of[label] for label in data.failed},
             counted=self.counted,
             checks=tuple(checks),
             policy={**fields, "digest": digest},

@@ -238,7 +238,7 @@ def inside(made: IcaOutcome, labels: tuple[str, ...]) -> PrivateSummary:
                          coverage=0.98, rank=60, grid="ok", tsnr=40.0 + k)
             for k, label in enumerate(labels)
         ),
-        failed=("sub-99",),
+        failed={"sub-99": ("sub-99_bold.nii.gz",)},
         counted=CountedPeople(
             listed=len(labels) + 1, counted=len(labels), why={"a subject is constant": 1}
         ),
