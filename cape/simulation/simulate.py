@@ -299,7 +299,7 @@ def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
         # the run itself, which tells them to each site.
         if lists[site].doubled:
             findings.raise_if_blocked()
-    if recurring := labels_that_recur(lists):
+    if recurring := labels_that_recur({site: people.stated for site, people in lists.items()}):
         warnings.warn(recurring, LabelsWarning, stacklevel=3)
     return lists
 
