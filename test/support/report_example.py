@@ -185,6 +185,7 @@ def spatial_results(
         untold_pairs=0,
         q=q,
         cohort="most people carry networks",
+        expected=0.94 * yes + 0.71 * likely + 0.3 * (15 - yes - likely),
     )
     model = dataclasses.replace(
         made.separation,
