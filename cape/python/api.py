@@ -24,9 +24,10 @@ from cape.counting import CountedPeople, counted_together, number_of
 from cape.data.folders import names_below, space_for
 from cape.data.issues import Findings
 from cape.data.matrices import column_of_time
+from cape.data.people import labels_that_recur
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
-from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning
+from cape.errors import CapeError, CapeWarning, ConfigError, LabelsWarning, SubjectsWarning
 from cape.forecast.comparison import USUAL_SHARE
 from cape.frozen import dataclass
 from cape.planning import budget as planning
@@ -334,7 +335,9 @@ class Consortium:
         """Number of people, not counting sites given as folders."""
         config = Config.from_input({"private": False, "feature_space": "matrix"})
         lists = {site: x for site, x in self._sites.items() if not isinstance(x, Path)}
-        return sum(len(people_in(site, x, config, Findings(site))) for site, x in lists.items())
+        return sum(
+            len(people_in(site, x, config, Findings(site)).people) for site, x in lists.items()
+        )
 
     @in_python_words
     def run(
@@ -404,6 +407,8 @@ class Consortium:
         plan = partial(judge_config, table, config, n_sites=len(self._sites), space=self.space)
         plan()  # what needs no data
         sources = {s: self._source(s, people, config) for s, people in self._sites.items()}
+        if recurring := labels_that_recur({s: source.stated for s, source in sources.items()}):
+            warnings.warn(recurring, LabelsWarning, stacklevel=2)
         # First: every other figure speaks of all people who are listed.
         counted = counted_together(source.counted for source in sources.values())
         if not counted.all:
@@ -479,7 +484,8 @@ class Consortium:
         if not isinstance(people, Path):
             findings = Findings(site)
             listed = people_in(site, people, config, findings)
-            return ArraySource.of(listed, self.space or mask_space(config), config, findings)
+            space = self.space or mask_space(config)
+            return ArraySource.of(listed.people, space, config, findings, stated=listed.stated)
         return FileSource(people, {}, config, site)
 
     def _check_length(self, min_timepoints: int) -> None:

@@ -133,9 +133,14 @@ def file_behind(x: Any) -> Path | None:
     return Path(name) if is_name and Path(name).is_file() else None
 
 
-def people_in(
-    site: str, entries: Sequence[Given], config: Config, findings: Findings
-) -> list[Person]:
+class Listed(NamedTuple):
+    """The people of a list, and the labels that names or lists state; the others are numbers."""
+
+    people: list[Person]
+    stated: frozenset[str]
+
+
+def people_in(site: str, entries: Sequence[Given], config: Config, findings: Findings) -> Listed:
     """Return the people of a list: names of files say who is who, as in a folder.
 
     An array, or a file where no name states a person, is one person.  Findings go to `findings`.
@@ -144,6 +149,7 @@ def people_in(
     """
     files = {k: Path(os.path.abspath(one.file)) for k, one in enumerate(entries) if one.file}
     people: list[Person] = []
+    stated = frozenset[str]()
     if files:
         base = Path(os.path.commonpath([*map(_above_people, files.values())]))
         at = {path.relative_to(base).as_posix(): k for k, path in files.items()}
@@ -160,13 +166,14 @@ def people_in(
         for person in listed.listed:
             runs = [_run_in(entries[at[os.path.normpath(r.name)]].data, r) for r in person.runs]
             people.append(replace(person, runs=tuple(runs)))
+        stated = listed.stated
     labels = {person.label for person in people}
     for m, one in enumerate(entries, start=1):
         if not one.file:
             label = f"sub-{m:03d}" if not labels else f"entry {m}"
             run = SiteRun(path=Path(label), name=label)
             people.append(Person(label=label, runs=(_run_in(one.data, run),)))
-    return people
+    return Listed(people, stated)
 
 
 def check_apart(sites: Mapping[str, Sequence[Given]]) -> None:

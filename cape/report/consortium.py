@@ -363,6 +363,7 @@ def _claim_figures(claims: Claims, few: Sequence[bool]) -> ClaimFigures:
         untold_pairs=sum(claim.word != "image" for claim in claims.maps) - len(counts),
         q=claims.cohort,
         cohort=CALIBRATED.cohort_at(claims.cohort).carry,
+        expected=sum(claim.found or 0.0 for claim in networks),
     )
 
 
