@@ -126,7 +126,7 @@ def error(outcome: Outcome, best: Outcome) -> float:
 # -- 4, 5: order and names -------------------------------------------------------------------------
 
 OTHERS = (
-    "Klinik f\u00fcr Psychiatrie", "\u533b\u9662", "\u0645\u0633\u062a\u0634\u0641\u0649", "x" * 100,
+    "Klinik f\u00fcr Kinder", "\u533b\u9662", "\u0645\u0633\u062a\u0634\u0641\u0649", "x" * 100,
 )  # fmt: skip
 
 
