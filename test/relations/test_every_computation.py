@@ -1,4 +1,4 @@
-"""Relations 4, 5, 12 and 13 of every computation: whole runs in memory, compared two by two.
+"""Relations 4, 5, 9, 12 and 13 of every computation: whole runs in memory, compared two by two.
 
 Four sites whose people have planted maps, or are rows of a table of two views.  All noise follows
 from a seed, so no run differs from the last.  Comparisons of all kinds are in test_comparison.py.
@@ -14,10 +14,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+import cape
 import separations
 from cape.algorithms.scores import match_maps
+from cape.cli import main
 from cape.computations import load, names
 from cape.data.space import grid_of, mask_space
+from cape.errors import ConfigError
 from cape.lab.synthetic.generators import two_views
 from cape.lab.synthetic.resting import two_sided_study
 from cape.protocol.messages import FeatureSpace
@@ -25,7 +28,9 @@ from cape.protocol.outcome import ContrastOutcome, IcaOutcome, Outcome
 from cape.report.comparison import comparison_of
 from cape.report.consortium import components_of
 from cape.settings.config import Config
+from cape.site.policy import SitePolicy
 from support import consortium as helper
+from support.flare import Calls, contents
 from support.simulation import simulate
 
 D, R, S = 40, 4, 4
@@ -35,6 +40,8 @@ TEMPLATES = MAPS + 0.5 * RNG.standard_normal((D, R))
 TABLES = ("capecca", "capepca", "dpdispca")
 LINEAR = ("capecca", "capemean", "capepca", "papermean")  # the error is that of the noise
 PRIVATE = [name for name in names() if load(name).guarantee == "dp"]
+# DP-djICA cannot be without noise.
+quiet = pytest.mark.parametrize("name", [name for name in names() if name != "dpdjica"])
 
 People = dict[str, dict[str, np.ndarray]]
 
@@ -130,9 +137,9 @@ OTHERS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name != "dpdjica"])
+@quiet
 def test_4_5_order_and_names_change_nothing(name) -> None:
-    """Without noise, which follows from names, and which DP-djICA cannot be without."""
+    """Without noise, which follows from names."""
     sites = people(name, 6)
     changed: People = {}
     for k, table in reversed([*enumerate(sites.values())]):
@@ -144,6 +151,59 @@ def test_4_5_order_and_names_change_nothing(name) -> None:
     few = {"n_rounds": 3, "n_looks": 1}
     one, other = (answer(run(name, each, **few)) for each in (sites, changed))
     np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)
+
+
+# -- 9: roads --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", names())
+def test_9_flare_s_rounds_and_the_command_give_the_bytes_of_memory(name, tmp_path, capsys) -> None:
+    """Documents and processes are in test/protocol/test_conformance.py."""
+    data = helper.write_data(tmp_path / "data", computation=name)
+    settings = helper.settings_of(name, computation=name, **helper.SHORTER.get(name, {}))
+    settings |= {"n_sites": 3, "site_names": "local0,local1,local2"}
+    if name == "djica":  # a simulation fills it in, so that no digest would be equal
+        settings["n_features"] = helper.N_FEATURES
+    words = [f"--set={key}={value}" for key, value in settings.items()]
+    calls = Calls(data, tmp_path / "flare", SitePolicy.of_simulation(simulation_seed=3))
+    with helper.without_pages():
+        simulate(data, out=tmp_path / "memory", settings=settings, seed=3)
+        typed = ["simulate", str(data), "--out", str(tmp_path / "typed"), "--seed", "3", *words]
+        assert main(typed) == 0, capsys.readouterr().err
+        assert calls.play(settings).ended
+        expected, found = (contents(tmp_path / k / "consortium") for k in ("memory", "typed"))
+        rounds = calls.scored()
+    assert len(expected) > 4
+    assert found == expected
+    assert rounds == expected
+
+
+@quiet
+def test_9_arrays_in_python_give_the_numbers_of_a_folder_or_are_refused(name, tmp_path) -> None:
+    """A comparison of arrays was an error of Python; of arrays without templates another number of
+    them was asked for; a budget promised both."""
+    arrays = {site: [X.T for X in each] for site, each in helper.datasets().items()}
+    given = {**helper.settings_of(name), **helper.SHORTER.get(name, {})}
+    del given["epsilon"]
+    if name in ("capecontrast", "capedualreg"):
+        for road in ("run", "budget"):
+            with pytest.raises(ConfigError, match="E284"):
+                getattr(cape.Consortium(arrays), road)(
+                    epsilon=9.0, computation=name, settings=given
+                )
+    if name == "capecontrast":
+        return
+    if name in PRIVATE:
+        given = helper.settings_of(name, private=False, **helper.SHORTER.get(name, {}))
+        del given["epsilon"]
+    data = helper.write_data(tmp_path, arrays, computation=name)
+    more = {"space": helper.templated()} if name == "capedualreg" else {}
+    found = (
+        cape.Consortium(sites, **named).run(computation=name, settings=given, seed=3)
+        for sites, named in (({site: data / site for site in arrays}, {}), (arrays, more))
+    )
+    one, other = (answer(result.outcome) for result in found)
+    np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-7)
 
 
 # -- 12: noise to zero -----------------------------------------------------------------------------
