@@ -563,6 +563,17 @@ def test_public_and_protected_agree(sites) -> None:
                 assert one.se < other.se < 2 * one.se
 
 
+@pytest.mark.parametrize("epsilon", [None, 16.0])
+def test_a_constant_outcome_has_no_part_in_a_pattern(sites, epsilon) -> None:
+    """Without noise nobody had a weight then, and the run ended at the writing of its results."""
+    more = {site: {**table, "flat": np.ones(400)} for site, table in sites.items()}
+    one = ask(sites, "pattern", epsilon)
+    other = ask(more, "pattern", epsilon, outcomes=f"{OUTCOMES}, flat 0:2")
+    assert np.isfinite(other.weights).all()
+    assert abs(other.weights[2]) <= (0.5 if epsilon else 0.0)
+    near(one.effects[0], other.effects[0])
+
+
 @pytest.mark.parametrize("effect", [2.0, 3.0])
 @pytest.mark.parametrize("outcomes", ["left 3000:5000", "left -6000:14000", OUTCOMES])
 def test_d_of_2_and_3(effect, outcomes) -> None:
