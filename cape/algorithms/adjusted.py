@@ -21,6 +21,9 @@ GAMMA = 3.0
 # Covariates nearly agree below this eigenvalue of their correlations; a column whose mean square
 # is less than the second agrees with none
 PARTLY, SHORT = 0.045, 0.1
+# Covariates nearly determine the groups if these keep less: with .07, estimates were ten of their
+# errors off, as second moments have a floor; with .13 they were right
+GROUPS_LEFT = 0.1
 # Mean x r' of groups that lie far apart: its prior is in this unit
 IMBALANCE = 0.17
 # Least second moment of whitened covariates
@@ -161,10 +164,22 @@ class Adjusted(Placed):
         return float(np.linalg.eigvalsh(C)[0])
 
     @cached_property
+    def _groups_left(self) -> float:
+        """Least share of mean r^2, over directions of r, that covariates surely leave."""
+        first, r = (self.design or self)._whitening, self.people[0]
+        inverse = np.linalg.pinv(r.T @ r / len(r))
+        share = first.imbalance / np.sqrt(first.moments)[:, None]
+        explained = float(np.linalg.eigvals(inverse @ share.T @ share).real.max())
+        unsure = (first.error**2 / first.moments).sum() * float(np.linalg.eigvalsh(inverse)[-1])
+        return 1.0 - explained - math.sqrt(unsure)
+
+    @cached_property
     def partly(self) -> bool:
-        """Whether covariates nearly determine each other, so that adjustment is partial."""
+        """Whether covariates nearly determine each other or the groups: adjustment is partial."""
         if not self.p:
             return False
+        if not self.public.protected and self._groups_left < GROUPS_LEFT:
+            return True
         V, error = self.moments
         # The least eigenvalue of 1 % of columns that do not agree, by simulation
         likely = 1 - error * (math.sqrt(2 * self.p) + 0.25 + 0.17 * self.p)

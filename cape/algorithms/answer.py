@@ -124,7 +124,8 @@ def variance(public: Public, found: Measured) -> Parts:
 def direction(regression: Regression, state: Regressed) -> Array:
     """Return the unit vector (K,), in public units, of the later less the earlier group."""
     if regression.noiseless:
-        along = answers(regression, state)[0].estimate[0]
+        # An outcome that lacks an answer, such as a constant, has no weight.
+        along = np.nan_to_num(answers(regression, state)[0].estimate[0])
     else:
         (f,) = facts_of(regression, state)
         slope = cut_curve(f.C / math.sqrt(f.K), f.K)[0] * f.pool

@@ -59,6 +59,7 @@ from cape.report import privacy_json, write_results
 from cape.settings.config import ALONE, Config
 from cape.settings.option import out_of_range
 from cape.settings.question import MAX_OUTCOMES
+from cape.settings.resolved import resolve
 from cape.settings.wings import LABORATORY, require
 from cape.settings.words import parse_columns
 from cape.simulation import simulate as simulation
@@ -482,11 +483,22 @@ class Consortium:
         self, site: str, people: Sequence[Given] | Path, config: Config
     ) -> ArraySource | FileSource:
         if not isinstance(people, Path):
+            self._check_arrays(config)
             findings = Findings(site)
             listed = people_in(site, people, config, findings)
             space = self.space or mask_space(config)
             return ArraySource.of(listed.people, space, config, findings, stated=listed.stated)
         return FileSource(people, {}, config, site)
+
+    def _check_arrays(self, config: Config) -> None:
+        """ConfigError CAPE-E284: the computation asks for more than arrays of people hold."""
+        if config.question is not None:
+            problem = "people are compared by a table, and arrays have none"
+            raise ConfigError("E284", problem=problem, do="call cape.compare_groups.")
+        if resolve(config).templates and not (self.space and self.space.n_templates):
+            problem = "arrays have no templates"
+            do = "give folders, or space=cape.FeatureSpace.of_matrix(n).with_templates(maps)."
+            raise ConfigError("E284", problem=problem, do=do)
 
     def _check_length(self, min_timepoints: int) -> None:
         """ConfigError CAPE-E284: all arrays have too few rows, but enough columns."""

@@ -26,7 +26,7 @@ from cape.data.tables import read_confounds
 from cape.errors import CapeError, ConfigError, DataError, SubjectsWarning
 from cape.planning.people import config_for
 from cape.planning.run_headers import bundled_mask, range_of
-from cape.settings.config import Config
+from cape.settings.config import RESERVED, Config
 from cape.settings.option import out_of_range
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
@@ -287,10 +287,24 @@ def paired(X: Any, confounds: Sequence[Any] | None) -> Any:
     return [WithConfounds(*both) for both in zip(people, confounds, strict=True)]
 
 
+def named_sites(sites: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return sites by the text of their name, such as "1"; ConfigError E284: no folder has it."""
+    named: dict[str, Any] = {}
+    for name, people in sites.items():
+        text = str(name)
+        fits = text.isprintable() and not set(text) & set("/\\,") and len(text.encode()) <= 200
+        is_name = name is not None and name == name and bool(text.strip(" ."))  # not NaN
+        if not (fits and is_name) or text in (*RESERVED, *named):
+            do = f"call each by other letters or digits, not , / \\ or {' or '.join(RESERVED)}."
+            raise ConfigError("E284", problem=f"a site called {text[:60]!r}", do=do)
+        named[text] = people
+    return named
+
+
 def by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
     """Return the people of every site: a list, or the folder that holds their files."""
     if isinstance(X, Mapping):
-        return X
+        return named_sites(X)
     if is_folder(X):
         return {Path(X).name: X}
     people = several(X)
@@ -302,6 +316,8 @@ def by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
         return {"site1": people}
     if groups is None:
         return {f"site{k}": subjects for k, subjects in enumerate(people, 1)}
+    groups = [*groups]
+    named_sites(dict.fromkeys(groups))
     sites = [str(site) for site in groups]
     if len(sites) != len(people):
         problem = f"{len(sites)} groups for {len(people)} people"
