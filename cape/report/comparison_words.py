@@ -24,7 +24,7 @@ WITHHELD: Final = {
     "large": "most values of one side lie beyond the bound",
     "shape": "groups differ in how many of their values lie beyond the bound, "
     "so their means cannot be compared",
-    "partly": "columns of the formula are nearly equal, so it is adjusted for them only in part",
+    "partly": "columns of the formula say nearly the same and cannot be told apart",
     "ties": "too many people have the same value, such as 0",
     "no d": "the spread of their values is too small to be seen beside the noise",
     "lacks": "no site with people of all groups has it, it has one value for all, "
