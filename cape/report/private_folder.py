@@ -377,10 +377,8 @@ class PrivateFolder:
         return [row for row in self.subjects if row["verdict"] == "accepted"]
 
     def table(self, name: str) -> tuple[list[dict[str, str]], Array]:
-        """Return the rows of a table and its component or pair columns as numbers.
-
-        Both are empty without the table: the run had no maps, or files could not be read again.
-        """
+        """Return the rows of a table and its component or pair columns as numbers."""
+        # Both are empty without the table: the run had no maps, or files could not be read again.
         path = self.path / name
         rows = files.read_table(path) if path.is_file() else []
         numbers = [[float(x) for key, x in row.items() if key != "subject"] for row in rows]

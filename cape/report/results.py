@@ -143,10 +143,9 @@ class LeftRightFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClaimFigures:
-    """Number of claimed networks by word, and how alike the release says people are.
+    """Number of claimed networks by word, and how alike the release says people are."""
 
-    Mirror images do not count; a pair that may be one network or two counts once.
-    """
+    # Mirror images do not count; a pair that may be one network or two counts once.
 
     yes: int
     likely: int

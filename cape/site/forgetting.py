@@ -70,7 +70,7 @@ class Removal:
 
     path: Path
     what: str
-    remove: Callable[[], None]
+    remove: Callable[[], object]
     is_of_all: bool = False  # whoever the person is
 
 
@@ -235,11 +235,6 @@ def _of_killed(folder: Path) -> Iterator[Removal]:
     yield Removal(path=folder, what=what, remove=remove, is_of_all=True)
 
 
-def _rows_of(folder: Path, label: str) -> list[dict[str, str]]:
-    rows = files.read_table(folder / SUBJECT_TABLE)
-    return [row for row in rows if bare(row["label"]) == label]
-
-
 def _files_of(folder: Path, label: str) -> set[str]:
     """Return the names of a person's files, without folders only if no other's is called so."""
     mine, others = set[str](), set[str]()
@@ -250,7 +245,7 @@ def _files_of(folder: Path, label: str) -> set[str]:
 
 def _of_private(folder: Path, label: str) -> Iterator[Removal]:
     """Yield what a private folder holds of a person; a missing page is made again."""
-    rows = _rows_of(folder, label)
+    rows = [r for r in files.read_table(folder / SUBJECT_TABLE) if bare(r["label"]) == label]
     stems = {row["subject"] for row in rows} - {files.EMPTY_CELL}
     named = _names({*(row["label"] for row in rows), *_files_of(folder, label), *stems})
     tables = {
@@ -382,11 +377,7 @@ def _of_store(folder: Path, label: str) -> Iterator[Removal]:
         # Of a label, in all studies: copies, which may lie under other folders than today's files
         what = f"{number_of(entries, 'entry')} of the data store: copies of everybody called "
         what += f"{label}, or of unknown people, in all studies; they are read again when needed"
-        yield Removal(path=folder, what=what, remove=functools.partial(_clear_store, store, label))
-
-
-def _clear_store(store: DataStore, label: str) -> None:
-    store.clear(label)
+        yield Removal(path=folder, what=what, remove=functools.partial(store.clear, label))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -457,7 +448,7 @@ def _of_works(
         inside = [each for each in journals if each.path.is_relative_to(at)]
         if is_locked(at):
             stays.append(Stays(path=at, why=BUSY))
-        elif _is_ended(at):
+        elif (at / STATE).is_file() and _text(at / STATE).startswith(f'{{"{IN_PLACE}":'):
             stays.append(Stays(path=at, why=TO_END))
         elif not any(_why_it_stays(each, runs) for each in inside):
             what = "all of a simulation that was stopped, and then begins anew"
@@ -465,18 +456,18 @@ def _of_works(
     return removals, stays
 
 
-def _is_ended(work: Path) -> bool:
-    state = work / STATE
-    return state.is_file() and _text(state).startswith(f'{{"{IN_PLACE}":')
-
-
 def _of_arrays(below: Sequence[Path]) -> Iterator[Removal]:
     what = "reduced data of all people of a run, which a run that goes on reads again"
+
+    def remove(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        path.with_suffix(".seen").unlink(missing_ok=True)
+
     for path in (path for at in below for path in sorted(at.glob(_ARRAYS))):
-        yield _of_all(path, what, functools.partial(_unlink, path))
+        yield _of_all(path, what, functools.partial(remove, path))
 
 
-def _of_all(path: Path, what: str, remove: Callable[[], None]) -> Removal:
+def _of_all(path: Path, what: str, remove: Callable[[], object]) -> Removal:
     return Removal(path=path, what=what, remove=remove, is_of_all=True)
 
 
@@ -488,11 +479,6 @@ def _clear_work(work: Path) -> None:
 def _clear(journal: Path) -> None:
     with folder_lock(journal.parent, "this folder", patience=0.0):
         FileStore(journal.parent, journal.parent, "").clear()
-
-
-def _unlink(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    path.with_suffix(".seen").unlink(missing_ok=True)
 
 
 # -- the ledger, which is only read --------------------------------------------------------------
