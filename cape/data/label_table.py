@@ -46,7 +46,11 @@ def table_beside(image: Path) -> Path | None:
     tables = {
         path: _stem(path.name) for path in image.parent.iterdir() if path.name.endswith(_TABLES)
     }
-    near = [path for path, name in tables.items() if len(name) > 2 and stem.startswith(name)]
+    near = [
+        path
+        for path, name in tables.items()
+        if name == stem or (len(name) > 2 and stem.startswith(name))
+    ]
     fault = None
     # Of two as near, the one that may say most: a table with a header.
     for path in sorted(near, key=lambda path: (-len(tables[path]), _rank(path), path.name)):
