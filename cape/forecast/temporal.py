@@ -17,6 +17,7 @@ from cape.forecast.rule import (
     ForecastAnswer,
     ForecastRule,
     RunSize,
+    size_text,
 )
 from cape.frozen import dataclass
 
@@ -191,7 +192,8 @@ class TemporalRule(ForecastRule):
 
     def reason(self, g: float) -> str:
         sure, possible = self.needed_g(), self.refused_below()
-        about = f"the effective size is {g:.0f}, and {self.n_components} {self.noun} need"
+        size = size_text(g, sure, possible)
+        about = f"the effective size is {size}, and {self.n_components} {self.noun} need"
         if self.unmeasured and g >= possible:
             return f"{about} {sure:.0f}, but {self.unmeasured} was not measured"
         if g >= sure:
