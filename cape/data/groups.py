@@ -150,11 +150,19 @@ def read_compared(
         people = everybody if of_all or is_lost else asked
         labels, own_cells = [listed[m] for m in people], [cells[name][m] for m in people]
         seen = seen_variable(question.variable(name), labels, own_cells)
-        is_fault = tell(seen, words, findings, stops=stop, only_faults=is_lost and not of_all)
+        others = (one for one in question.public if one in cells and one != name)
+        is_fault = tell(
+            seen,
+            words,
+            findings,
+            stops=stop,
+            only_faults=is_lost and not of_all,
+            groups={other: [cells[other][m] for m in people] for other in others},
+        )
         # Without its levels nobody can tell who is asked; all faults are told in one go.
         is_lost |= is_fault and name in question.public
     for seen in outcomes.seen(listed, everybody if is_lost else asked):
-        tell(seen, words, findings, stops=stop, only_faults=is_lost)
+        tell(seen, words, findings, stops=stop, only_faults=is_lost, groups={})
     return compared
 
 

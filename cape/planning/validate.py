@@ -341,10 +341,12 @@ def _with_templates(inspection: Inspection, maps: Path, config: Config, site: st
     accepted = inspection.accepted
     if accepted is None or not resolve(config).templates:
         return inspection
-    from cape.data.templates import alike, with_templates
+    from cape.data.templates import alike, check_names, with_templates
 
     filled, findings, told = None, list(inspection.findings), Findings(site)
     with _noted(findings, "Put the file that the owner sent into the site's folder."):
+        if config.question and config.question.measure:
+            check_names(maps, config.question.measure, site=site)
         sent = resolve(config).sends_maps
         space = with_templates(accepted.space, maps, site=site, sent=sent)
         filled = replace(accepted, space=space)
