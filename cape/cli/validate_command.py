@@ -243,7 +243,8 @@ def _print_needs(
     if accepted is not None:
         space = accepted.space
         kind = " ".join(filter(None, (space.kind, " x ".join(map(str, space.shape)))))
-        features = f"{kind} with {space.n_features} features, hash {space.digest[:16]}; "
+        # What the owner may set as mask_hash
+        features = f"{kind} with {space.n_features} features, mask_hash {space.digest}; "
         say(
             f"{'' if of_tables else features}"
             f"{number_of(accepted.n_subjects, 'subject')}, "

@@ -168,7 +168,7 @@ class IssueCode(Enum):
     MASK_EMPTY = (23, "E", "The {kind} is empty", "voxels above 0", "use the {kind} that the owner sent")
     MASK_SQUEEZED = (23, "R", "The {kind} has a fourth axis of length 1, squeezed")
     MASK_FULL = (23, "R", "The mask has all voxels inside")
-    MASK_OTHER = (24, "E", "The {kind} is another one than the owner's", "{wanted}", "use the owner's file")
+    MASK_OTHER = (24, "E", "The {kind} is another one than the owner's", "mask_hash = {wanted}, the SHA-256 of the file or the hash that cape validate prints", "use the owner's file, or ask the owner for another mask_hash")
     MASK_TOO_LARGE = (45, "E", "The mask has too many voxels", "at most {most}", "use a grid of 1 mm or coarser")
     FEATURES_TOO_MANY = (45, "E", "There are too many features for a run without a basis", "at most {most}", "use fewer parcels, a basis, or raise max_features")
     # ---- array files

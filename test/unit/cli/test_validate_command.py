@@ -50,7 +50,8 @@ def test_a_consortium_that_fits_is_ready_with_a_table_its_needs_and_exit_0(plan,
     for part in (
         "space MNI152-10mm | 3 components | TR 2 s | epsilon and delta not given",
         "sub-001", "coverage", "100 %", "reoriented",
-        "mask 21 x 25 x 20 with 1876 features, hash 6a12fccd0e56b721; 14 subjects, 0 fail and",
+        "mask 21 x 25 x 20 with 1876 features, mask_hash 6a12fccd0e56b721",
+        "; 14 subjects, 0 fail and",
         " MB of memory (", " MB of disk (", "handshake of the sites: they fit",
     ):  # fmt: skip
         assert part in text, part
