@@ -34,6 +34,11 @@ _RESAVE = (
     "save it again under its name as UTF-8 text, commas in a .csv, tabs in a .tsv: a header, "
     "a decimal point, equal rows"
 )
+# Of a line that a site is told to write
+WHERE_IT_STANDS: Final = (
+    "such lines stand first in the site's own site-policy.toml, each key once, before any line "
+    "that begins with [; cape validate takes that file by --policy"
+)
 _LEAVE_OUT = "correct column 'tr' of the manifest, or leave the subject out"
 
 
@@ -80,8 +85,8 @@ class IssueCode(Enum):
     COLUMN_TWICE = (39, "E", "A list has two columns for one thing", "one", "remove one of the two")
     LIST_BESIDE = (39, "E", "A file looks like a list of people or of marks, and is not read", "one manifest.csv (or .tsv), and participants.tsv", "join it to that, move it out of the folder, or, if it leaves nobody out, write not_exclusions = [\"{name}\"] into the site's own site-policy.toml")
     # ---- who is compared with whom
-    GROUP_COLUMN = (39, "E", "No table of people has a column of the comparison", "a column {column}", "write {line} into the site's own site-policy.toml, or name the table there (tables = [\"volumes.tsv\"]); or ask the owner for another column")
-    OUTCOME_COLUMN = (39, "E", "No table of people has an outcome of the comparison", "a column {column}", "write {line} into the site's own site-policy.toml, or name the table there (tables = [\"volumes.tsv\"]); if the site does not have it, {lacks}")
+    GROUP_COLUMN = (39, "E", "No table of people has a column of the comparison", "a column {column}", "write {line}, or the table that has it as tables = [\"volumes.tsv\"], or ask the owner for another column; " + WHERE_IT_STANDS)
+    OUTCOME_COLUMN = (39, "E", "No table of people has an outcome of the comparison", "a column {column}", "write {line}, or the table that has it as tables = [\"volumes.tsv\"], or if the site does not have it, {lacks}; " + WHERE_IT_STANDS)
     SESSION_COLUMN = (39, "E", "The table of the outcomes has no sessions, which a change needs", "a column session_id", "add it")
     PERSON_FIRST = (39, "E", "participant_id is not the first column of a table of people", "participant_id first: no fault of a row may change whom it names", "move it")
     LEVEL_WORDS = (39, "E", "The site's own file writes two levels of a column alike", "one word a level", "correct levels in the site's own site-policy.toml")

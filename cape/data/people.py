@@ -197,7 +197,11 @@ class _Reader:
             faults = column_faults(self.base, self.words, question)
             for verdict in faults:
                 self.findings.add_issue(verdict.issue)
-            if faults:
+            # Where tables are all that is read, their other columns are told in the same go.
+            is_told = question.of_tables and all(
+                verdict.issue.code is IssueCode.GROUP_COLUMN for verdict in faults
+            )
+            if faults and not is_told:
                 return None
         if question and question.of_tables:
             return self._of_outcomes(question)  # other files of the engine lie beside them

@@ -105,7 +105,8 @@ def test_mappings_are_exact(tmp_path: Path) -> None:
 
     study = written(tmp_path, change)
     told = "\n".join(told_by_init(study))
-    assert 'levels.sex.F = "1", levels.sex.M = "2", or the words the other way' in told
+    # The site of this story had it the other way round than the order of the words.
+    assert 'levels.sex.F = "...", levels.sex.M = "..." with the site\'s word' in told
     assert 'variables.age.column = "Age_years"' in told
     policy = 'levels.sex.F = "2"\nlevels.sex.M = "1"\nvariables.age.column = "Age_years"\n'
     (study / "c" / "site-policy.toml").write_text(policy)
