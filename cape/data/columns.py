@@ -263,8 +263,7 @@ def fault_of_levels(seen: SeenColumn, cells: int) -> Fault:
     pairs = _paired(_absent(seen), often[:_MAX_WORDS])
     if not pairs:
         return Fault(what, "correct the cells, or ask the owner for other levels")
-    unsaid = f' with the site\'s word for each in place of "{_UNSAID}"'
-    doubt = unsaid if _UNSAID in pairs.values() else ""
+    doubt = f', with the word that means it for "{_UNSAID}"' if _UNSAID in pairs.values() else ""
     return Fault(f"{what}: another coding?", f"write {_lines(seen, pairs)}{doubt}")
 
 

@@ -39,7 +39,10 @@ WHERE_IT_STANDS: Final = (
     "such lines stand first in the site's own site-policy.toml, each key once, before any line "
     "that begins with [; cape validate takes that file by --policy"
 )
-_LEAVE_OUT = "correct column 'tr' of the manifest, or leave the subject out"
+_CORRECT_TR = (
+    "correct column 'tr' of the manifest, else RepetitionTime of the sidecar, else the header, "
+    "whichever of them is there first, or leave the subject out"
+)
 
 
 class IssueCode(Enum):
@@ -237,13 +240,13 @@ class IssueCode(Enum):
     SCRUBBED_SHORT = (65, "X", "Scrubbing leaves too little of a subject", "{limits}", "leave the subject out, or ask the owner for another fd_threshold or limit")
     MINUTES_FEW = (29, "X", "A subject has too few minutes", "min_minutes = {least:g}", "leave the subject out, or ask the owner for another min_minutes")
     MOTION_HIGH = (66, "X", "A subject moved more than the limit", "a mean framewise displacement of at most max_mean_fd = {most:g} mm", "leave the subject out, or ask the owner for another max_mean_fd")
-    TR_OTHER = (34, "X", "The repetition time of a subject is not that of the settings", "{tr:g} s (tr)", _LEAVE_OUT)
+    TR_OTHER = (34, "X", "The repetition time of a subject is not that of the settings", "{tr:g} s (tr)", _CORRECT_TR + "; if all people of the site have it, ask the owner for that tr")
     DUMMY_SCANS = (35, "R", "The first volume differs from the others: dummy scans?", "z below {most:g}", "write n_dummy in the manifest, or ask the owner for drop_first_volumes")
     RANK_LOW = (48, "X", "A subject has a lower rank than there are components", "at least n_components = {n_components}", "use data with fewer signals removed, or lower n_components (the owner)")
     # ---- the site as a whole
     NATIVE_SPACE = (21, "S", "Most subjects have no signal in half of the mask: not in the common space?", "images normalised to MNI152", "use the normalised images, not those in native space")
     SUBJECTS_FEW = (30, "R", "The site has fewer subjects than there are components", "n_components = {n_components} or more; the consortium as a whole must have them")
-    TR_DIFFERS = (34, "W", "The repetition time differs", "{middle:g} s (most subjects)", _LEAVE_OUT)
+    TR_DIFFERS = (34, "W", "The repetition time differs", "{middle:g} s (most subjects)", _CORRECT_TR)
     NO_ROOM = (46, "S", "There is too little {what}", "{needed:.0f} MB or more", "free some, use a larger computer, or ask the owner for a smaller n_basis")
     # fmt: on
 

@@ -17,7 +17,7 @@ from cape.data.groups import read_compared
 from cape.data.issues import Findings
 from cape.data.person_tables import column_faults
 from cape.engines.coinstac.computation import run
-from cape.errors import CapeError
+from cape.errors import CapeError, ConfigError
 from cape.planning.consortium_folder import read_settings
 from cape.planning.validate import check_folder
 from cape.settings.own_words import OwnWords
@@ -289,7 +289,7 @@ def test_all_faulty_columns_are_told_in_one_go(tmp_path) -> None:
         assert told in text
     # Where the lines stand, and how validate finds them, is said before it is tried.
     assert text.count("before any line that begins with [; cape validate takes that file by") == 3
-    assert "Give that file with --policy." in text
+    assert "its own site policy, or leave it out of public" in text
     (tmp_path / "own.toml").write_text('[tables]\nvolumes = "volumes.tsv"\n')
     with pytest.raises(ConfigError, match=r'as tables = \["..."\] above all lines that begin'):
         load_policy(tmp_path / "own.toml")
@@ -355,6 +355,9 @@ def test_validate_says_before_a_budget_is_chosen_that_counts_stay_here(tmp_path)
         checked = check_folder(folder, owner, policy=policy)
         assert "".join(finding.code for finding in checked.findings) == code
         assert sum(checked.sites[0].counts) == PEOPLE
+    (folder / "site-policy.toml").unlink()
+    (told,) = check_folder(folder, owner, policy=SitePolicy()).findings
+    assert told.private.endswith("Give that file with --policy.")
 
 
 def test_what_a_refused_count_needs_is_said_by_its_kind(tmp_path) -> None:
