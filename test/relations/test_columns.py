@@ -356,8 +356,8 @@ def test_validate_says_before_a_budget_is_chosen_that_counts_stay_here(tmp_path)
         assert "".join(finding.code for finding in checked.findings) == code
         assert sum(checked.sites[0].counts) == PEOPLE
     (folder / "site-policy.toml").unlink()
-    (told,) = check_folder(folder, owner, policy=SitePolicy()).findings
-    assert told.private.endswith("Give that file with --policy.")
+    found = check_folder(folder, owner, policy=SitePolicy()).findings
+    assert any(finding.private.endswith("Give that file with --policy.") for finding in found)
 
 
 def test_what_a_refused_count_needs_is_said_by_its_kind(tmp_path) -> None:
