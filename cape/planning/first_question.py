@@ -83,6 +83,14 @@ class FoundColumn:
         )
 
 
+    @property
+    def left(self) -> str:
+        """What the column has, and why its owner is to state it."""
+        lacking = f", not at {', '.join(self.lacking)}" if self.lacking else ""
+        few = "" if _levels(self) else " of few people"
+        return f"levels{few}{lacking}" if self.levels else f"numbers{lacking}"
+
+
 def columns_of(lists: Mapping[str, PeopleList]) -> tuple[tuple[FoundColumn, ...], list[str]]:
     """Return the columns of the tables of all sites, in their order, and what sites must mend.
 
@@ -211,8 +219,7 @@ def first_question(columns: Iterable[FoundColumn]) -> dict[str, object]:
     stated = {name: f"{quoted(name)} {'/'.join(map(quoted, groups[name]))}" for name in names}
     stated |= {one.name: _ranged(one) for one in numbers}
     rest = [name for name in stated if name not in model]
-    left = [f"{one.name} ({'levels of few people' if one.levels else 'numbers'})"
-            for one in (*open_columns, *elsewhere)]  # fmt: skip
+    left = [f"{one.name} ({one.left})" for one in (*open_columns, *elsewhere)]
     texts = {
         "variables": ", ".join(stated[name] for name in model),
         "formula": " + ".join(map(quoted, model)),
