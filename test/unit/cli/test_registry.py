@@ -63,3 +63,14 @@ def test_a_run_that_promises_nothing_has_no_entry(tmp_path, capsys) -> None:
     typed = ["report", str(folder), "--registry", "--contact", "X", "--purpose", "y"]
     assert main(typed) == 2
     assert "this run promises nothing" in capsys.readouterr().err
+
+
+def test_a_folder_without_the_file_says_so(tmp_path, capsys) -> None:
+    """It said that the system refuses a file."""
+    folder = folder_of(tmp_path)
+    (folder / "privacy.json").unlink()
+    typed = ["report", str(folder), "--registry", "--contact", "X", "--purpose", "y"]
+    assert main(typed) == 2
+    told = capsys.readouterr().err
+    assert "CAPE-E017" in told
+    assert "privacy.json: No such file" in told

@@ -80,7 +80,8 @@ def test_a_column_that_a_site_lacks_is_said_and_not_asked(tmp_path) -> None:
                for line in proposal.counts)  # fmt: skip
     settings = tomllib.loads(proposal.text)
     assert settings["variables"] == "dx control/SZ"
-    assert "age (numbers)" in proposal.text
+    # The file read as if nobody knew why.
+    assert "age (numbers, not at b)" in proposal.text
 
 
 @pytest.mark.parametrize("names", [["dx", "crp"], ["notes"]])
