@@ -159,9 +159,7 @@ def read_compared(
     return compared
 
 
-def _tables_of_each(
-    base: Path, words: OwnWords, columns: Sequence[str]
-) -> dict[str, list[str]]:
+def _tables_of_each(base: Path, words: OwnWords, columns: Sequence[str]) -> dict[str, list[str]]:
     """Return the columns that a table has, by its name, without the others."""
     found: dict[str, list[str]] = {}
     for column in columns:

@@ -82,7 +82,6 @@ class FoundColumn:
             f"; not at {', '.join(self.lacking)}" if self.lacking else ""
         )
 
-
     @property
     def left(self) -> str:
         """What the column has, and why its owner is to state it."""

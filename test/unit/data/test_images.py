@@ -113,7 +113,7 @@ def test_what_sha256sum_prints_of_the_owners_file_pins_the_mask_and_the_atlas(tm
         mask_file(tmp_path, values[::-1] * 1, name)
         with pytest.raises(DataError) as caught:
             mask_space(pinned, tmp_path)
-        assert "the SHA-256 of the file or the hash that cape validate prints" in caught.value.detail
+        assert "the SHA-256 of the file or the hash that cape" in caught.value.detail
 
 
 def test_a_mask_that_is_too_large_names_a_workable_one(tmp_path):
