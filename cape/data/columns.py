@@ -15,10 +15,10 @@ import numpy as np
 
 from cape.algorithms.design import Flags
 from cape.algorithms.estimators import Array
-from cape.data.issues import Findings, IssueCode
+from cape.data.issues import WHERE_IT_STANDS, Findings, IssueCode
 from cape.frozen import dataclass
 from cape.settings.documents import toml_key, toml_value
-from cape.settings.own_words import POLICY_FILE, OwnWords
+from cape.settings.own_words import OwnWords
 from cape.settings.question import HALF_RANGE, Outcome, Variable, parse_number, plain, quoted
 
 # Fewest people, or cells, of whom most make a column a fault of its site
@@ -44,6 +44,8 @@ _UNITS: Final = (
 )
 _TIMES: Final = ((1 / 12, "months for years"), (1 / 365.25, "days for years"))
 _OF_TIME: Final = re.compile(r"age|year|educ|duration|alter", re.IGNORECASE)
+# For a word: a guess by its order (1, 2) would be copied, and groups would be swapped.
+_UNSAID: Final = "..."
 _COMMA: Final = re.compile(r"[+-]?\d+,\d+")
 # Words for one level, in small letters
 _CONTROLS: Final = (
@@ -180,10 +182,7 @@ def tell(
 def mending(name: str, fault: Fault, words: OwnWords) -> str:
     """Return what the site does about a fault of a column, and what it says if there is none."""
     right = f"as_it_is = {toml_value([*words.as_it_is, name])}"
-    return (
-        f"{fault.remedy}; if the column is right, write {right}; such lines stand, each key once, "
-        f"above all [tables] of the site's own {POLICY_FILE}"
-    )
+    return f"{fault.remedy}; if the column is right, write {right}; {WHERE_IT_STANDS}"
 
 
 def is_reference(level: str) -> bool:
@@ -295,10 +294,10 @@ def fault_of_levels(seen: SeenColumn, cells: int) -> Fault:
     spelled = _spelled(seen)
     shown = ", ".join(f"'{spelled[word][:20]}'" for word in often[:SHOWN])
     what = f"{len(seen.others)} of {cells} are of none of {', '.join(seen.levels)}, such as {shown}"
-    pairs, is_sure = _paired(_absent(seen), often[:_MAX_WORDS])
+    pairs = _paired(_absent(seen), often[:_MAX_WORDS])
     if not pairs:
         return Fault(what, "correct the cells, or ask the owner for other levels")
-    doubt = "" if is_sure else ", or the words the other way round: only the site knows"
+    doubt = f', with the word that means it for "{_UNSAID}"' if _UNSAID in pairs.values() else ""
     return Fault(f"{what}: another coding?", f"write {_lines(seen, pairs)}{doubt}")
 
 
@@ -311,7 +310,7 @@ def _lines(seen: SeenColumn, pairs: Mapping[str, str]) -> str:
     """Return what the site writes where a word stands for a level."""
     column, spelled = toml_key(seen.name), _spelled(seen)
     return ", ".join(
-        f"levels.{column}.{toml_key(level)} = {toml_value(spelled[word])}"
+        f"levels.{column}.{toml_key(level)} = {toml_value(spelled.get(word, word))}"
         for level, word in pairs.items()
     )
 
@@ -332,11 +331,10 @@ def same_words(levels: Sequence[str], often: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def _paired(levels: Sequence[str], often: Sequence[str]) -> tuple[dict[str, str], bool]:
-    """Return a word for levels, and whether words say so rather than their order."""
+def _paired(levels: Sequence[str], often: Sequence[str]) -> dict[str, str]:
+    """Return a word for levels: `_UNSAID` where one of them is meant, and only the site knows."""
     pairs = same_words(levels, often)
-    rest = [level for level in levels if level not in pairs]
-    left = sorted(word for word in often if word not in pairs.values())
-    if not rest or len(left) < len(rest) or len(left) > len(rest) + 1:
-        return pairs, True
-    return {**pairs, **dict(zip(rest, left, strict=False))}, False
+    rest, n_left = len(levels) - len(pairs), len(often) - len(pairs)
+    if rest <= n_left <= rest + 1:
+        pairs |= {level: _UNSAID for level in levels if level not in pairs}
+    return pairs
