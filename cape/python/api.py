@@ -20,6 +20,7 @@ from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.algorithms.spatial import kurtosis
 from cape.computations import load
+from cape.computations.ica.settings import N_COMPONENTS
 from cape.counting import CountedPeople, counted_together, number_of
 from cape.data.folders import names_below, space_for
 from cape.data.issues import Findings
@@ -28,6 +29,7 @@ from cape.data.runs import SiteRun
 from cape.data.space import mask_space
 from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning
 from cape.forecast.comparison import USUAL_SHARE
+from cape.forecast.one_release import room_for
 from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
@@ -40,6 +42,7 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.python.people import (
+    HOW_READ,
     TRANSPOSE,
     Given,
     by_site,
@@ -51,11 +54,12 @@ from cape.python.people import (
     people_in,
     privacy_given,
     same_names,
+    settled,
     several,
     with_names,
 )
 from cape.report import privacy_json, write_results
-from cape.settings.config import ALONE, Config
+from cape.settings.config import ALONE, PRODUCT, Config
 from cape.settings.question import MAX_OUTCOMES
 from cape.settings.wings import LABORATORY, require
 from cape.settings.words import parse_columns
@@ -187,6 +191,7 @@ class Result:
         return maps_figure(self.maps, self.outcome.space)
 
 
+USUAL_DELTA = 1e-5
 # Excess kurtosis from which the spatial maps of a matrix are sparse: at the median over the maps,
 # sparse ones of planted matrices had .7 to 8, dense ones -1.
 SPARSE = 0.5
@@ -261,6 +266,8 @@ class Consortium:
         voxels; plain columns without it.
     truth : array (n_features, n_components), optional
         True maps for comparison.
+    settings : mapping, optional
+        Of every run; ``variable`` and ``orientation`` say how array files of lists are read.
 
     Raises
     ------
@@ -284,14 +291,17 @@ class Consortium:
         *,
         space: FeatureSpace | None = None,
         truth: Array | None = None,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         self._sites: dict[str, tuple[Given, ...] | Path] = {}
+        self._settings = settled(settings)
         named = []
         for site, people in by_site(sites, None).items():
             if is_folder(people):
                 self._sites[site] = Path(people)
                 continue
-            self._sites[site] = given = tuple(map(with_names, several(people)))
+            given = tuple(with_names(person, self._settings) for person in several(people))
+            self._sites[site] = given
             named += [(f"person {m} of {site}", one.columns) for m, one in enumerate(given, 1)]
         self._columns = same_names(named)
         check_apart({s: x for s, x in self._sites.items() if not isinstance(x, Path)})
@@ -308,8 +318,11 @@ class Consortium:
         if not arrays:
             return
         n_features = features_of(arrays, 0 if space is None else space.n_features)
-        if truth is not None:
-            features_of(arrays, len(truth))
+        if truth is not None and len(truth) != n_features:
+            if all(len(X) == len(truth) for X in arrays):
+                features_of(arrays, len(truth))  # it is the people who are features by time
+            problem = f"truth= of shape {np.shape(truth)} for {n_features} features"
+            raise ConfigError("E284", problem=problem, do="give (n_features, n_components).")
         self.space = (
             FeatureSpace.of_matrix(n_features, (), self._columns) if space is None else space
         )
@@ -340,7 +353,7 @@ class Consortium:
         self,
         *,
         epsilon: float | None = None,
-        delta: float = 1e-5,
+        delta: float = USUAL_DELTA,
         private: bool | None = None,
         computation: str | None = None,
         settings: Mapping[str, object] | None = None,
@@ -375,17 +388,18 @@ class Consortium:
             At a site, no person passed the checks; excluded people raise a `SubjectsWarning`.
         """
         simulation.check_seed(seed)
+        settings = self._joined(settings)
         given = privacy_given(epsilon, private, settings)
+        settings = settled(settings, **given, delta=_not_usual(delta), computation=computation)
+        asked = settings.pop("computation", None)
         values: dict[str, object] = {
             "n_sites": len(self._sites),
             "delta": delta,
             **self._shape(),
-            **at_hand(settings or {}, len(self._sites)),
-            **given,
+            **at_hand(settings, len(self._sites)),
         }
-        asked = computation
-        computation = computation or proposed(
-            {**(settings or {}), "feature_space": values.get("feature_space", "mask")}
+        computation = str(asked or "") or proposed(
+            {**settings, "feature_space": values.get("feature_space", "mask")}
         )
         if folders := self._folders():
             values |= simulation.layout_of(folders, {"computation": computation, **values})
@@ -393,12 +407,13 @@ class Consortium:
         if table.simulation_only and seed is None:
             problem = f"{computation} protects nobody and runs with a seed only"
             raise ConfigError("E284", problem=problem, do="give seed=.")
+        values |= self._components(computation, values)
         # Defaults of this method are dropped if the computation lacks the setting.
         options = {option.name for option in dataclasses.fields(table.config)}
-        used = {n: v for n, v in values.items() if n in options or n in (settings or {})}
+        used = {n: v for n, v in values.items() if n in options or n in settings}
         config = table.config.from_input(used)
         self._check_length(config.min_timepoints)
-        if len(self._sites) == 1 and "min_sites" not in (settings or {}):
+        if len(self._sites) == 1 and "min_sites" not in settings:
             warnings.warn(ALONE, CapeWarning, stacklevel=2)
         plan = partial(judge_config, table, config, n_sites=len(self._sites), space=self.space)
         plan()  # what needs no data
@@ -426,16 +441,10 @@ class Consortium:
             raise TypeError("the run ended without an outcome")
         self.config = config
         # Without noise a second look costs nobody anything.
-        if asked is None and not config.private and _is_sparse(transport.outcome, settings or {}):
+        if not asked and not config.private and _is_sparse(transport.outcome, settings):
             warnings.warn(FITS_BETTER, CapeWarning, stacklevel=2)
             return self.run(
-                epsilon=epsilon,
-                delta=delta,
-                private=private,
-                computation="capegica",
-                settings=settings,
-                seed=seed,
-                on_progress=on_progress,
+                computation="capegica", settings=settings, seed=seed, on_progress=on_progress
             )
         return _result(transport.outcome, self._truth, counted)
 
@@ -444,7 +453,7 @@ class Consortium:
         self,
         *,
         epsilon: float,
-        delta: float = 1e-5,
+        delta: float = USUAL_DELTA,
         components: int = 0,
         computation: str | None = None,
         settings: Mapping[str, object] | None = None,
@@ -461,15 +470,15 @@ class Consortium:
         -------
         PlannedRun or PlannedComparison
         """
-        values: dict[str, object] = {
-            **self._shape(),
-            **({"n_components": components} if components else {}),
-            **(settings or {}),
-        }
-        name, asked = computation or proposed(values), {"epsilon": epsilon, "delta": delta}
+        given = settled(self._joined(settings), epsilon=epsilon, computation=computation)
+        given = settled(given, delta=_not_usual(delta), n_components=components or None)
+        values: dict[str, object] = {"delta": delta, **self._shape(), **given}
+        name = proposed(values)
+        values.pop("computation", None)
         if folders := self._folders():
-            values |= simulation.layout_of(folders, {"computation": name, **values, **asked})
-        config = load(name).config.from_input({**asked, **values})
+            values |= simulation.layout_of(folders, {"computation": name, **values})
+        values |= self._components(name, values)
+        config = load(name).config.from_input(values)
         counted = counted_together(
             self._source(site, people, config).counted for site, people in self._sites.items()
         )
@@ -477,10 +486,28 @@ class Consortium:
             subjects=counted.counted,
             sites=len(self._sites),
             epsilon=epsilon,
-            delta=delta,
             computation=name,
             settings=values,
         )
+
+    def _joined(self, settings: Mapping[str, object] | None) -> dict[str, object]:
+        """Return the settings of a run; ConfigError CAPE-E012 if they contradict what was read."""
+        asked = settled(settings)
+        if "n_features" in asked and self.space is not None:
+            settled(asked, n_features=self.space.n_features)
+        for name in HOW_READ if any(one.file for one in self._all()) else ():
+            if name in asked and asked[name] != self._settings.get(name):
+                problem = f"{name} = {asked[name]}, and the files of the lists are read already"
+                do = f"give it where they are: Consortium(sites, settings={{'{name}': ...}})."
+                raise ConfigError("E012", problem=problem, do=do)
+        return {**self._settings, **asked}
+
+    def _components(self, computation: str, values: Mapping[str, object]) -> dict[str, object]:
+        """Return R of a temporal run where nobody gave it: what people and features allow."""
+        if computation != PRODUCT or values.get("n_components") or self.space is None:
+            return {}
+        people = len(self._sites) * N_COMPONENTS if self._folders() else self.n_subjects
+        return {"n_components": max(2, min(N_COMPONENTS, people, room_for(self.space.n_features)))}
 
     def _source(
         self, site: str, people: Sequence[Given] | Path, config: Config
@@ -585,8 +612,7 @@ def simulate(
     if maps is not None and not Path(maps).exists():
         problem = f"no file {maps} of maps"
         raise ConfigError("E284", problem=problem, do="give a file, or the folder of a result.")
-    values = {**(settings or {}), **privacy_given(epsilon, private, settings)}
-    values |= {} if delta is None else {"delta": delta}
+    values = settled(settings, **privacy_given(epsilon, private, settings), delta=delta)
     options = RunOptions(
         out=Path(out),
         through=through,
@@ -650,6 +676,11 @@ def _store_folder() -> Path | None:
     return None if store is None else store.folder
 
 
+def _not_usual(delta: float) -> float | None:
+    """Return a delta that is an argument; None where it may be the usual one of nobody."""
+    return None if delta == USUAL_DELTA else delta
+
+
 def _find_way(through: str) -> Way:
     if through in WAYS:
         return WAYS[through]
@@ -665,7 +696,7 @@ def budget(
     subjects: int,
     sites: int,
     epsilon: float,
-    delta: float = 1e-5,
+    delta: float = USUAL_DELTA,
     components: int = 0,
     computation: str = "",
     outcomes: int | None = None,
@@ -714,13 +745,8 @@ def budget(
         allowed = f"how many are tested, a whole number, 1 to {MAX_OUTCOMES}"
         do = "count them; their columns go into settings={'outcomes': 'hippocampus 2500:5500'}."
         raise ConfigError("E011", setting="outcomes", got=outcomes, allowed=allowed, do=do)
-    values: dict[str, object] = {
-        "epsilon": epsilon,
-        "delta": delta,
-        "n_components": components or None,
-        "computation": computation or None,
-        **(settings or {}),
-    }
+    values = settled(settings, epsilon=epsilon, delta=_not_usual(delta), computation=computation)
+    values = {"delta": delta, **settled(values, n_components=components or None)}
     return planning.any_budget_of(
         values, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, share=share
     )

@@ -1,0 +1,258 @@
+"""Whichever door of Python: the same words mean the same, and what cannot be meant is refused.
+
+A new user typed every door; each test is something that a door read in a way of its own.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cape
+from cape.errors import ConfigError
+from cape.settings.config import Config
+
+pd = pytest.importorskip("pandas")
+pytestmark = pytest.mark.filterwarnings("ignore::cape.errors.CapeWarning")
+T, D = 60, 9
+MIX = np.random.default_rng(0).standard_normal((2, D))
+SETTINGS = {"n_components": 2, "n_rounds": 2, "n_looks": 1, "min_timepoints": 30}
+NAMES = [f"area {k}" for k in range(D)]
+
+
+def person(seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.laplace(size=(T, 2)) @ MIX + 0.1 * rng.standard_normal((T, D))
+
+
+PEOPLE = [person(m) for m in range(6)]
+N = 40
+TABLE = {
+    "dx": ["control", "SZ"] * (N // 2),
+    "volume": np.linspace(3000, 5000, N)[np.random.default_rng(1).permutation(N)],
+}
+QUESTION = {
+    "variables": {"dx": ["control", "SZ"]},
+    "outcomes": {"volume": (2500, 5500)},
+    "public": "dx",
+}
+
+
+def fitted(X: Any, **given: Any) -> Any:
+    groups = given.pop("groups", None)
+    settings = {**SETTINGS, **given.pop("settings", {})}
+    return cape.JointICA(private=False, settings=settings, **given).fit(X, groups=groups).result_
+
+
+def ran(sites: Any, **given: Any) -> Any:
+    how = {"private": False, **given, "settings": {**SETTINGS, **given.get("settings", {})}}
+    return cape.Consortium(sites).run(**how)
+
+
+def compared(sites: Any, formula: str = "dx", **given: Any) -> Any:
+    return cape.compare_groups(sites, formula, **{"private": False, **QUESTION, **given})
+
+
+ROADS: dict[str, Callable[[str], object]] = {
+    "JointICA": lambda name: fitted({name: PEOPLE[:3], "b": PEOPLE[3:]}),
+    "groups": lambda name: fitted(PEOPLE, groups=[name] * 3 + ["b"] * 3),
+    "Consortium": lambda name: cape.Consortium({name: PEOPLE[:3], "b": PEOPLE[3:]}),
+    "compare": lambda name: cape.compare({name: PEOPLE[:3], "b": PEOPLE[3:]}, {}),
+    "compare_groups": lambda name: compared({name: TABLE, "b": TABLE}),
+    "settings": lambda name: Config.from_input({"private": False, "site_names": f"{name};b"}),
+}
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize(
+    "name", ["../../escape", "Lab/North", "..", "a\\b", ".b", "remote", "a\tb"]
+)
+def test_a_site_has_the_name_of_one_folder(road: str, name: str, tmp_path, monkeypatch) -> None:
+    """A table of people was left, readable to all, two folders above the temporary one."""
+    scratch = tmp_path / "x" / "y" / "z"
+    scratch.mkdir(parents=True)
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    name = name if road != "settings" else f"{name},{name}2"
+    with pytest.raises(ConfigError, match=r"none with / \\ or a comma") as caught:
+        ROADS[road](name)
+    assert caught.value.code in ("CAPE-E284", "CAPE-E011")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_site_of_groups_has_no_name_that_folders_of_sites_leave_out() -> None:
+    """'work' and 'out' are no sites below a folder: such a table was left out."""
+    for name in ("work", "Out", "_a"):
+        with pytest.raises(ConfigError, match=f"a site called '{name}'; rename it"):
+            compared({name: TABLE, "b": TABLE})
+
+
+def test_sites_may_be_numbers() -> None:
+    """As groups= has them; {1: ...} was a TypeError."""
+    assert repr(cape.Consortium({1: PEOPLE[:3], 2: PEOPLE[3:]})) == (
+        "<Consortium of 1: 3 people, 2: 3 people>"
+    )
+    assert set(compared({1: TABLE, 2: TABLE}).table("sites").site) == {"1", "2"}
+
+
+@pytest.fixture(scope="module")
+def labs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("labs")
+    for m, X in enumerate(PEOPLE):
+        path = folder / "abc"[m // 2] / f"sub-{m:02}.csv"
+        path.parent.mkdir(exist_ok=True)
+        pd.DataFrame(X, columns=NAMES).to_csv(path, index=False)
+    return folder
+
+
+SITES_OF: dict[str, Callable[[Path], Any]] = {
+    "the folder of all": lambda folder: folder,
+    "their folders": lambda folder: sorted(folder.iterdir()),
+    "folders by name": lambda folder: {path.name: path for path in sorted(folder.iterdir())},
+    "their files": lambda folder: {p.name: sorted(p.iterdir()) for p in sorted(folder.iterdir())},
+}
+
+
+@pytest.mark.parametrize("form", SITES_OF)
+def test_a_folder_of_sites_is_its_sites_as_for_a_simulation(form: str, labs: Path) -> None:
+    """JointICA(3).fit("labs") made one site of three hospitals."""
+    X = SITES_OF[form](labs)
+    want = [(check, 2) for check in "abc"]
+    for result in (fitted(X), ran(X)):
+        assert [(one.site, one.n_subjects) for one in result.outcome.roster.sites] == want
+    if form != "their files":
+        model = cape.JointICA(2, private=False, settings=SETTINGS, random_state=1).fit(X)
+        by_array = model.transform(PEOPLE)
+        for courses in (model.transform(X), model.fit_transform(X)) if form[0] == "t" else ():
+            np.testing.assert_allclose(courses, by_array, atol=1e-4)
+
+
+def test_folders_fit_a_model_of_arrays(labs: Path) -> None:
+    """'A matrix seems to be transposed', because the fit had no folders."""
+    model = cape.JointICA(2, private=False, settings=SETTINGS).fit(PEOPLE)
+    np.testing.assert_allclose(model.transform(labs / "a"), model.transform(PEOPLE[:2]), atol=1e-4)
+    np.testing.assert_allclose(
+        model.transform([labs / "c"]), model.transform(PEOPLE[4:]), atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("door", [fitted, ran])
+def test_several_sites_are_not_one(door: Callable[..., Any], labs: Path) -> None:
+    for X in ([labs], {"all": labs}):
+        with pytest.raises(ConfigError, match="given as one site, holds 3: a, b, c; give it alone"):
+            door(X)
+    with pytest.raises(ConfigError, match="groups= with people who are not in a list"):
+        fitted(labs, groups=["a"] * 6)
+    with pytest.raises(ConfigError, match="groups= with people who are not in a list"):
+        fitted({"a": PEOPLE}, groups=["a"] * 6)
+    for nobody in (None, float("nan"), pd.NA, ""):
+        with pytest.raises(ConfigError, match="groups= has no site for person 4"):
+            fitted(PEOPLE, groups=["a"] * 3 + [nobody] * 3)
+
+
+ONE, MANY = {"a": PEOPLE}, {"subjects": 90, "sites": 3}
+TWICE: dict[str, Callable[[], object]] = {
+    "maps of JointICA": lambda: fitted(PEOPLE, n_components=3, settings={"n_components": 2}),
+    "formula": lambda: compared(TABLE, "dx", settings={"formula": "1"}),
+    "outcomes": lambda: compared(TABLE, "dx", settings={"outcomes": {"volume": (1, 9)}}),
+    "delta of groups": lambda: compared(TABLE, delta=1e-6, settings={"delta": 1e-7}),
+    "test": lambda: compared(TABLE, test="pattern", settings={"test": "each"}),
+    "budget": lambda: cape.budget(**MANY, epsilon=100, settings={"epsilon": 8}),
+    "maps of a budget": lambda: cape.budget(
+        **MANY, epsilon=8, components=3, settings={"n_components": 5}
+    ),
+    "run": lambda: ran(ONE, private=None, epsilon=100, settings={"epsilon": 8}),
+    "noise": lambda: ran(ONE, private=True, settings={"private": False}),
+    "computation": lambda: ran(ONE, computation="capegica", settings={"computation": "capedjica"}),
+    "delta": lambda: ran(ONE, delta=1e-6, settings={"delta": 1e-7}),
+    "budget of a consortium": lambda: cape.Consortium(ONE).budget(
+        epsilon=100, settings={"epsilon": 8}
+    ),
+    "simulate": lambda: cape.simulate(".", out="o", epsilon=100, settings={"epsilon": 8}),
+    "features": lambda: ran(ONE, settings={"n_features": D + 1}),
+}
+
+
+@pytest.mark.parametrize("way", TWICE)
+def test_an_argument_and_a_setting_that_differ_are_refused(way: str) -> None:
+    """Here the argument won, there the setting, without a word: epsilon 100 was planned as 8."""
+    with pytest.raises(ConfigError, match=r"E012 .*, and settings say .*; drop one of them"):
+        TWICE[way]()
+
+
+def test_an_argument_and_a_setting_that_agree_are_one() -> None:
+    given = {"n_components": 2, "computation": "capedjica"}
+    assert fitted(PEOPLE, n_components=2, settings=given).outcome.computation == "capedjica"
+    assert ran(ONE, settings={"computation": "capedjica"}).outcome.computation == "capedjica"
+    assert compared(TABLE, settings={"formula": "dx", "outcomes": QUESTION["outcomes"]}).comparison
+
+
+def test_a_question_in_words_of_python_is_one_for_a_budget() -> None:
+    """What compare_groups takes was 'allowed a text' in the settings of a budget."""
+    asked = {**QUESTION, "computation": "capecontrast", "formula": "dx", "public": ["dx"]}
+    plan = cape.budget(subjects=900, sites=3, epsilon=4.0, settings=asked)
+    assert plan.usable
+
+
+def test_maps_that_nobody_counted_are_as_many_as_the_data_allow() -> None:
+    """JointICA(0) of 6 people with 9 columns: 'n_components=20 needs more'."""
+    few = {name: value for name, value in SETTINGS.items() if name != "n_components"}
+    model = cape.JointICA(private=False, settings=few).fit(PEOPLE)
+    assert model.components_.shape == (2, D)
+    assert cape.Consortium(ONE).budget(epsilon=8.0, settings=few).n_components == 2
+
+
+@pytest.mark.parametrize("door", ["JointICA", "Consortium", "compare"])
+def test_a_list_of_files_has_the_variable_of_the_settings(door: str, tmp_path) -> None:
+    """Their folder obeyed it; a list said that X is missing, and did not name the setting."""
+    savemat = pytest.importorskip("scipy.io").savemat
+    for m, X in enumerate(PEOPLE):
+        savemat(tmp_path / f"sub-{m}.mat", {"signals": X, "motion": np.zeros((T, 6))})
+    files, named = sorted(tmp_path.iterdir()), {**SETTINGS, "variable": "signals"}
+    doors: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "JointICA": lambda how: fitted(files, settings=how, random_state=1),
+        "Consortium": lambda how: cape.Consortium(files, settings=how).run(
+            private=False, settings=SETTINGS, seed=1
+        ),
+        "compare": lambda how: (
+            cape.compare(files, {"x": {"private": False, **how}}, seed=1)["x"].result
+        ),
+    }
+    with pytest.raises(ConfigError, match=r"or name the one to read: settings=\{'variable'"):
+        doors[door](SETTINGS)
+    of_folder = fitted(tmp_path, settings=named, random_state=1)
+    np.testing.assert_allclose(doors[door](named).maps, of_folder.maps, rtol=1e-4, atol=1e-4)
+    if door == "Consortium":
+        read = cape.Consortium(files, settings=named)
+        with pytest.raises(ConfigError, match=r"E012 .*variable = motion, and the files of"):
+            read.run(private=False, settings={**SETTINGS, "variable": "motion"})
+
+
+NO_PEOPLE: dict[str, tuple[Callable[[], object], str]] = {
+    "a folder that is not there": (lambda: "csvv", "no folder or file csvv; correct the name"),
+    "a pattern": (lambda: "csv/*.csv", r"sorted\(glob.glob\('csv/\*.csv'\)\)"),
+    "one person": (lambda: PEOPLE[0], r"one array of shape \(60, 9\), not a list"),
+    "one person as a site": (lambda: {"sub-1": PEOPLE[0]}, "site sub-1 is one array of shape"),
+    "one frame as a site": (lambda: {"a": pd.DataFrame(PEOPLE[0])}, "site a is one frame, not a"),
+    "a long frame": (lambda: pd.DataFrame(PEOPLE[0]), r"df.groupby\('subject'\)"),
+    "nothing": (lambda: None, "people as NoneType; give a list"),
+    "a number": (lambda: 3, "people as int; give a list"),
+    "nobody": (lambda: [], "without"),
+    "other columns": (
+        lambda: [*PEOPLE[:4], *(X[:, 1:] for X in PEOPLE[4:])],
+        "person 5 and 1 more of 6, with 8; give",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_PEOPLE)
+def test_what_is_no_list_of_people_is_said_by_its_name(case: str) -> None:
+    make, words = NO_PEOPLE[case]
+    for door in (fitted, ran, cape.JointICA(2, private=False, settings=SETTINGS).fit):
+        with pytest.raises(ConfigError, match=f"E284 .*{words}"):
+            door(make())
+    if not isinstance(make(), dict):
+        model = cape.JointICA(2, private=False, settings=SETTINGS).fit(PEOPLE)
+        with pytest.raises(ConfigError, match="E284"):
+            model.transform(make())
