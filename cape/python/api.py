@@ -5,6 +5,7 @@ from the operating system; with a seed the result is labelled not private.
 """
 
 import dataclasses
+import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -307,6 +308,10 @@ class Consortium:
         check_apart({s: x for s, x in self._sites.items() if not isinstance(x, Path)})
         _tell_of_time(self._all())
         self._truth, self.space = truth, space
+        flat = space is not None and space.kind == "matrix" and space.shape
+        if space is not None and flat and math.prod(flat) != space.n_features:
+            problem = f"space= of {space.n_features} features in an image of {flat}"
+            raise ConfigError("E284", problem=problem, do="count the pixels again.")
         self.config: Config  # of the last run
         if not self._sites or any(x == () for x in self._sites.values()):
             raise ConfigError("E284", problem="a site without subjects", do="leave it out.")
@@ -699,6 +704,7 @@ def budget(
     delta: float = USUAL_DELTA,
     components: int = 0,
     computation: str = "",
+    features: int = 0,
     outcomes: int | None = None,
     share: float = USUAL_SHARE,
     settings: Mapping[str, object] | None = None,
@@ -710,7 +716,8 @@ def budget(
     subjects, sites : int; total numbers
     epsilon, delta, settings : as for `Consortium.run`
     components : int; number of maps; 0: as many as the data would allow
-    computation : str; empty: capegica, for images
+    computation : str; empty: capegica for images, capedjica for tables
+    features : int; number of columns of tables (arrays); 0: images of brains
     outcomes, share
         capecontrast: number of differences that are tested, and share of a site's people in the
         second of two levels, 0 to 1.
@@ -732,9 +739,10 @@ def budget(
     Examples
     --------
     >>> cape.budget(subjects=256, sites=4, epsilon=1.0)
-    <PlannedRun 256 people at 4 sites, 12 components, epsilon 1: perhaps>
+    <PlannedRun 256 people at 4 sites, 12 components of images, epsilon 1: perhaps>
     """
     counts: dict[str, object] = {"subjects": subjects, "sites": sites}
+    counts |= {"features": features} if features else {}
     for name, number in counts.items():
         if not isinstance(number, int | np.integer) or number < 1:
             raise ConfigError(
@@ -745,8 +753,15 @@ def budget(
         allowed = f"how many are tested, a whole number, 1 to {MAX_OUTCOMES}"
         do = "count them; their columns go into settings={'outcomes': 'hippocampus 2500:5500'}."
         raise ConfigError("E011", setting="outcomes", got=outcomes, allowed=allowed, do=do)
+    if outcomes is not None:
+        computation = computation or "capecontrast"
     values = settled(settings, epsilon=epsilon, delta=_not_usual(delta), computation=computation)
     values = {"delta": delta, **settled(values, n_components=components or None)}
+    if features:
+        values = settled(values, feature_space="matrix", n_features=features)
+    if outcomes is not None and values["computation"] != "capecontrast":
+        problem = f"outcomes= belongs to capecontrast, not to {values['computation']}"
+        raise ConfigError("E012", problem=problem, do="drop one of them.")
     return planning.any_budget_of(
         values, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, share=share
     )

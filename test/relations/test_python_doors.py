@@ -219,7 +219,7 @@ def test_a_list_of_files_has_the_variable_of_the_settings(door: str, tmp_path) -
             cape.compare(files, {"x": {"private": False, **how}}, seed=1)["x"].result
         ),
     }
-    with pytest.raises(ConfigError, match=r"or name the one to read: settings=\{'variable'"):
+    with pytest.raises(ConfigError, match=r"or name the one to read in settings= \(variable\)"):
         doors[door](SETTINGS)
     of_folder = fitted(tmp_path, settings=named, random_state=1)
     np.testing.assert_allclose(doors[door](named).maps, of_folder.maps, rtol=1e-4, atol=1e-4)
