@@ -129,6 +129,8 @@ def _in_words(place: Path, fault: UnusableFile, more: str = "") -> ConfigError:
     problem = code.problem.format(**values)
     problem = f"{place}: {problem[:1].lower()}{problem[1:]} ({fault.issue.observed})"
     do = code.remedy.format(**values).split(", or ask the owner")[0]
+    if code is IssueCode.TRANSPOSED:
+        do, more = f"transpose it ({TRANSPOSE})", ""
     if code is IssueCode.NO_VARIABLE:
         do += ", or name the one to read in settings= (variable)"
     return ConfigError("E284", problem=problem, do=f"{do}{more}.")
