@@ -2,7 +2,6 @@
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -16,7 +15,7 @@ from cape.data.folders import sites_below, words_beside
 from cape.data.issues import Finding, Findings, IssueCode
 from cape.data.person_tables import lacking
 from cape.data.pipeline import Inspection, SiteData, inspect_site
-from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError
+from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError, warn_caller
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import OwnerSettings, read_settings, settings_beside
 from cape.planning.judge import joined_roster, judge_config
@@ -169,7 +168,7 @@ def own_store(places: SitePlaces) -> DataStore | None:
     store = None if folder is None else DataStore.open(folder)
     if folder is not None and store is None:
         text = f"{folder} is not a folder of yours alone: nothing is stored, files are read again"
-        warnings.warn(text, CapeWarning, stacklevel=3)
+        warn_caller(text, CapeWarning)
     return store
 
 

@@ -7,7 +7,6 @@ from the operating system; with a seed the result is labelled not private.
 import dataclasses
 import math
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
@@ -28,7 +27,14 @@ from cape.data.issues import Findings
 from cape.data.matrices import column_of_time
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
-from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning
+from cape.errors import (
+    CapeError,
+    CapeWarning,
+    ConfigError,
+    PrivacyWarning,
+    SubjectsWarning,
+    warn_caller,
+)
 from cape.forecast.comparison import USUAL_SHARE
 from cape.forecast.one_release import room_for
 from cape.frozen import dataclass
@@ -247,7 +253,23 @@ def _tell_of_time(entries: Iterable[Given]) -> None:
     rises = {column_of_time(one.columns, np.asarray(one.data).T) for one in named}
     if len(rises) == 1 and (name := rises.pop()):
         told = f"column '{name}' only rises in everybody, as time does, and counts as a feature: "
-        warnings.warn(f"{told}leave it out (df.drop(columns='{name}'))", CapeWarning, stacklevel=3)
+        warn_caller(f"{told}leave it out (df.drop(columns='{name}'))", CapeWarning)
+
+
+def _tell_of_empty(arrays: Sequence[Array], columns: Sequence[str]) -> None:
+    """Warn of a column that has no value in some people; ConfigError CAPE-E284: in anybody."""
+    lacking = [np.isnan(X).all(axis=0) for X in arrays]
+    empty = np.sum([one for one in lacking if not one.all()] or [[0]], axis=0)  # others: nothing
+    if not empty.any():
+        return
+    k = int(np.argmax(empty))
+    name, others = columns[k] if columns else f"{k + 1}", int((empty > 0).sum()) - 1
+    lacks = f"column '{name}'{f' and {others} more have' if others else ' has'} no value in "
+    lacks += f"{empty[k]} of {number_of(len(arrays), 'person')}"
+    do = "leave it out in all, or leave out who lacks it."
+    if empty[k] == len(arrays):
+        raise ConfigError("E284", problem=lacks, do=do)
+    warn_caller(f"{lacks}: {do}", SubjectsWarning)
 
 
 class Consortium:
@@ -332,6 +354,7 @@ class Consortium:
             FeatureSpace.of_matrix(n_features, (), self._columns) if space is None else space
         )
         self._longest = max(map(len, arrays))
+        _tell_of_empty(arrays, self._columns)
 
     def __repr__(self) -> str:
         def size(given: tuple[Given, ...] | Path) -> str:
@@ -419,17 +442,18 @@ class Consortium:
         config = table.config.from_input(used)
         self._check_length(config.min_timepoints)
         if len(self._sites) == 1 and "min_sites" not in settings:
-            warnings.warn(ALONE, CapeWarning, stacklevel=2)
+            warn_caller(ALONE, CapeWarning)
+        _tell_of_seed(seed, config.private)
         plan = partial(judge_config, table, config, n_sites=len(self._sites), space=self.space)
         plan()  # what needs no data
         sources = {s: self._source(s, people, config) for s, people in self._sites.items()}
         # First: every other figure speaks of all people who are listed.
         counted = counted_together(source.counted for source in sources.values())
         if not counted.all:
-            warnings.warn(counted.sentence, SubjectsWarning, stacklevel=2)
+            warn_caller(counted.sentence, SubjectsWarning)
         for source in sources.values():
             if notice := source.notice:
-                warnings.warn(notice, SubjectsWarning, stacklevel=2)
+                warn_caller(notice, SubjectsWarning)
         # Of a comparison the levels of people decide, which `join` knows.
         judged = plan(n_subjects=counted.listed if config.question is None else None).accepted()
         if not counted.all:
@@ -447,7 +471,7 @@ class Consortium:
         self.config = config
         # Without noise a second look costs nobody anything.
         if not asked and not config.private and _is_sparse(transport.outcome, settings):
-            warnings.warn(FITS_BETTER, CapeWarning, stacklevel=2)
+            warn_caller(FITS_BETTER, CapeWarning)
             return self.run(
                 computation="capegica", settings=settings, seed=seed, on_progress=on_progress
             )
@@ -618,6 +642,7 @@ def simulate(
         problem = f"no file {maps} of maps"
         raise ConfigError("E284", problem=problem, do="give a file, or the folder of a result.")
     values = settled(settings, **privacy_given(epsilon, private, settings), delta=delta)
+    _tell_of_seed(seed, values.get("private", "epsilon" in values))
     options = RunOptions(
         out=Path(out),
         through=through,
@@ -679,6 +704,12 @@ def rerun(
 def _store_folder() -> Path | None:
     store = own_store(SitePlaces.from_environment(os.environ))
     return None if store is None else store.folder
+
+
+def _tell_of_seed(seed: int | None, private: object) -> None:
+    if seed is not None and private:
+        text = "with a seed (random_state=) anybody can draw the noise again: NOT PRIVATE"
+        warn_caller(text, PrivacyWarning)
 
 
 def _not_usual(delta: float) -> float | None:

@@ -238,7 +238,7 @@ class JointICA(_Base):
         """
         container = self._container()
         arrays = self._arrays(X, confounds)
-        return [container(_centred(one) @ self.unmixing_.T) for one in arrays]
+        return [container(_centred(one, m) @ self.unmixing_.T) for m, one in enumerate(arrays, 1)]
 
     def fit_transform(self, X: Any, y: None = None, **given: Any) -> list[Any]:
         """Fit, then transform the people of all sites in their given order.
@@ -291,8 +291,8 @@ class JointICA(_Base):
         """
         del y
         explained = total = 0.0
-        for person in self._arrays(X):
-            centred = _centred(person)
+        for m, person in enumerate(self._arrays(X), 1):
+            centred = _centred(person, m)
             residual = centred - centred @ self.unmixing_.T @ self.mixing_.T
             explained += float(np.sum(centred**2) - np.sum(residual**2))
             total += float(np.sum(centred**2))
@@ -445,12 +445,12 @@ def _places(folder: str) -> Iterator[Path]:
     return (Path(folder, f"image-{number}.nii") for number in count(1))
 
 
-def _centred(X: Array) -> Array:
-    """Return X (T, D) minus its means over time; non-finite values count as the mean."""
+def _centred(X: Array, number: int) -> Array:
+    """Return a person (T, D) minus its means over time; non-finite values count as the mean."""
     # The same as in a site's reader, so that fit and transform use the same series.
     bad = ~np.isfinite(X)
     if X.size == 0 or bad.mean() > MAX_BAD:
-        problem = "a subject has no values or too many that are NaN or infinite"
+        problem = f"person {number} has no values or too many that are NaN or infinite"
         do = f"leave it out; allowed {100 * MAX_BAD:g} %."
         raise ConfigError("E284", problem=problem, do=do)
     total = np.where(bad, 0.0, X).sum(axis=0)

@@ -2,7 +2,6 @@
 
 import re
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, cast
 from cape.algorithms.estimators import Array
 from cape.data.folders import may_name_a_site
 from cape.data.tables import PERSON, SESSION, column_names
-from cape.errors import CapeError, ConfigError, SubjectsWarning
+from cape.errors import CapeError, ConfigError, SubjectsWarning, warn_caller
 from cape.frozen import dataclass
 from cape.planning.judge import at_hand
 from cape.privacy.accounting import display_epsilon
@@ -358,7 +357,7 @@ def _write_table(
                 f"{folder.name}: {n_people - n_unlike} of {n_people} rows are the same as others "
             )
             twice += f"in all columns, and count as other people; a column {PERSON} says who is who"
-            warnings.warn(twice, SubjectsWarning, stacklevel=3)
+            warn_caller(twice, SubjectsWarning)
         table = {PERSON: [f"sub-{next(numbers):05}" for _ in range(lengths.pop())], **table}
     folder.mkdir(parents=True)
     # A separator or a line end in somebody's note would make cells, or people, of it.

@@ -3,7 +3,6 @@
 import functools
 import os
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +22,7 @@ from cape.data.people import read_people
 from cape.data.runs import Person, SiteRun
 from cape.data.subjects import joined_in_time, read_subject
 from cape.data.tables import read_confounds
-from cape.errors import CapeError, ConfigError, DataError, SubjectsWarning
+from cape.errors import CapeError, ConfigError, DataError, SubjectsWarning, warn_caller
 from cape.planning.people import config_for
 from cape.planning.run_headers import bundled_mask, range_of
 from cape.python.question_words import in_words
@@ -166,7 +165,7 @@ def people_in(
             raise ConfigError("E284", problem=problem, do=do)
         findings.raise_if_blocked()
         if listed.runs_left_out:
-            warnings.warn("; ".join((site, *listed.said)), SubjectsWarning, stacklevel=3)
+            warn_caller("; ".join((site, *listed.said)), SubjectsWarning)
         for person in listed.listed:
             runs = [_run_in(entries[at[os.path.normpath(r.name)]].data, r) for r in person.runs]
             people.append(replace(person, runs=tuple(runs)))
