@@ -140,9 +140,7 @@ def _other(seen: DetectableEffect) -> tuple[str, ...]:
 
 
 def _networks(plan: PlannedRun) -> str:
-    # Counts were measured for one number of maps at each size.
-    expected = plan.advice.networks
-    return expected if expected.endswith(f" {plan.n_components}") else "-"
+    return plan.advice.networks or "-"
 
 
 def _print_epsilon(plan: PlannedRun | PlannedComparison) -> None:

@@ -258,8 +258,8 @@ def _tell_of_time(entries: Iterable[Given]) -> None:
 
 def _tell_of_empty(arrays: Sequence[Array], columns: Sequence[str]) -> None:
     """Warn of a column that has no value in some people; ConfigError CAPE-E284: in anybody."""
-    lacking = [np.isnan(X).all(axis=0) for X in arrays]
-    empty = np.sum([one for one in lacking if not one.all()] or [[0]], axis=0)  # others: nothing
+    lacking = np.array([np.isnan(X).all(axis=0) for X in arrays])
+    empty = lacking[~lacking.all(axis=1)].sum(axis=0)  # of who has nothing at all others tell
     if not empty.any():
         return
     k = int(np.argmax(empty))

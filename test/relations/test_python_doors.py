@@ -256,3 +256,65 @@ def test_what_is_no_list_of_people_is_said_by_its_name(case: str) -> None:
         model = cape.JointICA(2, private=False, settings=SETTINGS).fit(PEOPLE)
         with pytest.raises(ConfigError, match="E284"):
             model.transform(make())
+
+
+BUDGETS: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "tables": lambda: (
+        cape.budget(**MANY, epsilon=8, components=3, features=D),
+        cape.budget(
+            **MANY,
+            epsilon=8,
+            settings={"feature_space": "matrix", "n_features": D, "n_components": 3},
+        ),
+    ),
+    "outcomes": lambda: (
+        cape.budget(**MANY, epsilon=8, outcomes=2),
+        cape.budget(**MANY, epsilon=8, outcomes=2, computation="capecontrast"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BUDGETS)
+def test_a_budget_is_of_what_is_asked(case: str) -> None:
+    """Tables of regions were forecast as images of brains; outcomes= alone was dropped."""
+    said, in_settings = BUDGETS[case]()
+    assert str(said) == str(in_settings)
+    assert "of brains" not in str(said)
+    assert case != "tables" or "3 components of tables" in repr(said)
+
+
+def test_outcomes_belong_to_a_comparison() -> None:
+    with pytest.raises(ConfigError, match=r"E012 .*outcomes= belongs to capecontrast, not to"):
+        cape.budget(**MANY, epsilon=8, outcomes=2, computation="capegica")
+
+
+def test_what_was_measured_of_twelve_maps_is_not_said_of_three() -> None:
+    """3, 5 and 20 components all gave 'about 9 of 12 maps are expected to be networks'."""
+    few, chosen = (cape.budget(**MANY, epsilon=8, components=n).advice for n in (3, 15))
+    assert chosen.networks == "12 of 15"
+    assert "about 12 of 15 maps are expected to be networks" in chosen.reason
+    assert few.networks == ""
+    assert "12 of 15 maps of such a run were networks" in few.reason
+    assert few.reason.endswith("of 3 nothing was measured")
+
+
+def test_a_budget_says_how_well_the_headline_knows_a_size() -> None:
+    """It spoke of the estimate's error, .080 sd; the headline's d has that of the sd, too: .12.
+
+    Relation 11: within 15 %.  Seeds make the runs the same every time.
+    """
+    rng = np.random.default_rng(2)
+    sites = {}
+    for name in ("north", "south", "west"):
+        patient = rng.random(300) < 0.4
+        volume = 4000 + 400 * (rng.standard_normal(300) - 0.8 * patient)
+        sites[name] = {"dx": np.where(patient, "SZ", "control"), "volume": volume}
+    asked = {"computation": "capecontrast", "formula": "dx", **QUESTION}
+    plan = cape.budget(subjects=900, sites=3, epsilon=4.0, settings=asked)
+    assert "; one of 0.5 sd is given as 0.5 [0.3" in plan.answer
+    (term,), halves = plan.terms, []
+    for seed in range(9):
+        (row,) = compared(sites, private=True, epsilon=4.0, seed=seed).comparison.effects
+        halves.append((row.d_high95 - row.d_low95) / 2 / 1.96)
+    assert 0.85 < np.median(halves) / term.sizes[3] < 1.15  # a difference of .8 sd
+    assert term.sizes[3] > 1.2 * term.se
