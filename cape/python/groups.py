@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from cape.algorithms.estimators import Array
 from cape.data.folders import may_name_a_site
@@ -32,6 +32,7 @@ _OF_FRAMES = (
     (re.compile(r"; see its site-error\.txt"), ""),
     (re.compile(rf"levels\.{_KEY}\.({_KEY}) = ({_WORD})"), r"\2 as \1"),
     (re.compile(rf"write variables\.{_KEY}\.times = ([^ ,;]+)"), r"multiply the column by \1"),
+    (re.compile("ask the owner for a narrower range"), "give a narrower range"),
     (re.compile(r"write as_it_is = (\[.*?\]); such lines stand[^.]*\.toml"), r"give as_it_is=\1"),
     (re.compile(r"write decimal_commas = \[[^)]*\), or numbers"), "write numbers"),
     (re.compile("ask the owner for another range"), "give another range"),
@@ -272,9 +273,27 @@ def compare_groups(
 
 def _of_frames(text: str) -> str:
     """Return an error of a site's files as one of the frames that were given."""
+    text = _OTHER_UNIT.sub(_range_of_unit, text)
     for there, here in _OF_FRAMES:
         text = there.sub(here, text)
     return text
+
+
+# A column in another unit: as_it_is keeps none of its values.
+_OTHER_UNIT: Final = re.compile(
+    r"(far )?outside (\S+):([^ ,]+), middle [^;]*?"
+    rf"write variables\.({_KEY})\.times = ([^ ,;]+)([^;]*); if the column is right[^.]*\.toml"
+)
+
+
+def _range_of_unit(found: re.Match[str]) -> str:
+    """Return the fault of a column in another unit with the range in that unit."""
+    far, low, high, name, times, brings = found.groups()
+    where = "outcomes" if far else "variables"
+    ends = tuple(float(f"{float(end) / float(times):.6g}") for end in (low, high))
+    told = found[0].partition("write variables")[0]
+    told += f"give {where}={{{name.strip(chr(34))!r}: {ends}}} if all sites have that unit, or "
+    return f"{told}multiply the column by {times}{brings}"
 
 
 def _tables_of(sites: Any) -> dict[str, Any]:

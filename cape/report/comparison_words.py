@@ -25,10 +25,11 @@ WITHHELD: Final = {
     "shape": "groups differ in how many of their values lie beyond the bound, "
     "so their means cannot be compared",
     "partly": "columns of the formula are nearly equal, so it is adjusted for them only in part",
-    "ties": "too many people have the same value, such as 0",
+    "ties": "too many people have the same value, such as 0, "
+    "or the stated range is many times wider than theirs",
     "no d": "the spread of their values is too small to be seen beside the noise",
-    "lacks": "no site with people of all groups has it, it has one value for all, "
-    "or a column of the formula follows from others",
+    "lacks": "no site with people of all groups has it, it has one value for all, as where all "
+    "lie beyond one end of its range, or a column of the formula follows from others",
 }
 # What outcomes are called, by the measure of maps; those of a table: outcomes
 _NOUNS: Final = {

@@ -312,9 +312,10 @@ def test_a_budget_says_how_well_the_headline_knows_a_size() -> None:
     asked = {"computation": "capecontrast", "formula": "dx", **QUESTION}
     plan = cape.budget(subjects=900, sites=3, epsilon=4.0, settings=asked)
     assert "; one of 0.5 sd is given as 0.5 [0.3" in plan.answer
-    (term,), halves = plan.terms, []
+    (term,), found = plan.terms, []
     for seed in range(9):
         (row,) = compared(sites, private=True, epsilon=4.0, seed=seed).comparison.effects
-        halves.append((row.d_high95 - row.d_low95) / 2 / 1.96)
-    assert 0.85 < np.median(halves) / term.sizes[3] < 1.15  # a difference of .8 sd
-    assert term.sizes[3] > 1.2 * term.se
+        found.append((abs(row.d), (row.d_high95 - row.d_low95) / 2 / 1.96))
+    d, error = np.median(found, axis=0)
+    assert 0.85 < error / np.interp(d, plan.effects, term.sizes) < 1.15
+    assert term.sizes[-1] > 1.2 * term.se

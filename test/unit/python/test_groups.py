@@ -191,7 +191,11 @@ def test_people_without_names_are_of_one_site_each() -> None:
             'correct the column; if the column is right, give as_it_is=["dx"].',
         ),
         ({"dx": ["1", "2"] * 15}, 'write "1" as control, "2" as SZ, or the words the other way'),
-        ({"hippocampus": np.linspace(3, 5, 30)}, "Fix: multiply the column by 1000, which brings"),
+        (
+            {"hippocampus": np.linspace(3, 5, 30)},
+            "Fix: give outcomes={'hippocampus': (2.5, 5.5)} if all sites have that unit, or "
+            "multiply the column by 1000, which brings 30 inside.",
+        ),
         ({"hippocampus": np.zeros(30)}, "correct the column, or give another range; if"),
     ],
 )
