@@ -153,6 +153,9 @@ def validate(
     >>> finding.severity, finding.code
     ('E', 'CAPE-E129')
     """
+    if not Path(folder).is_dir():
+        do = "give the folder of a site or of several."
+        raise ConfigError("E284", problem=f"no folder {folder}", do=do)
     owner = read_settings(settings_beside(Path(folder)), settings or {})
     ledger, allowed = own_ledger(policy=policy)
     store = None if fast else own_store(SitePlaces.from_environment(os.environ))

@@ -416,6 +416,7 @@ class Consortium:
             At a site, no person passed the checks; excluded people raise a `SubjectsWarning`.
         """
         simulation.check_seed(seed)
+        _check_progress(on_progress)
         settings = self._joined(settings)
         given = privacy_given(epsilon, private, settings)
         settings = settled(settings, **given, delta=_not_usual(delta), computation=computation)
@@ -635,6 +636,7 @@ def simulate(
     >>> cape.simulate("study", out="out", private=False)
     PosixPath('.../out/consortium')
     """
+    _check_progress(on_progress)
     if not Path(directory).is_dir():
         problem = f"no folder {directory}"
         raise ConfigError("E284", problem=problem, do="give the folder of a site or of several.")
@@ -704,6 +706,12 @@ def rerun(
 def _store_folder() -> Path | None:
     store = own_store(SitePlaces.from_environment(os.environ))
     return None if store is None else store.folder
+
+
+def _check_progress(on_progress: object) -> None:
+    if on_progress is not None and not callable(on_progress):
+        problem = f"on_progress={on_progress!r}, which cannot be called"
+        raise ConfigError("E284", problem=problem, do="give cape.ProgressBar().")
 
 
 def _tell_of_seed(seed: int | None, private: object) -> None:

@@ -50,10 +50,13 @@ from cape.simulation.run_loop import OnProgress
 
 if TYPE_CHECKING:
     _Base = object
+    _NotFitted = ValueError
 else:
     try:
         from sklearn.base import BaseEstimator as _Base
+        from sklearn.exceptions import NotFittedError as _NotFitted
     except ImportError:
+        _NotFitted = ValueError
 
         class _Base:
             """Parameters and repr, for use without scikit-learn."""
@@ -76,6 +79,10 @@ else:
                 own = inspect.signature(type(self)).parameters.items()
                 shown = (f"{name}={v!r}" for name, p in own if (v := vars(self)[name]) != p.default)
                 return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class UnfittedError(ConfigError, _NotFitted):
+    """CAPE-E284 of an estimator without a fit; scikit-learn's NotFittedError where it is there."""
 
 
 class JointICA(_Base):
@@ -364,7 +371,7 @@ class JointICA(_Base):
     def _check_fitted(self, method: str) -> None:
         if not hasattr(self, "unmixing_"):
             problem = f"JointICA.{method} before JointICA.fit"
-            raise ConfigError("E284", problem=problem, do="call fit first.")
+            raise UnfittedError("E284", problem=problem, do="call fit first.")
 
     @in_python_words
     def _arrays(self, X: Any, confounds: Sequence[Any] | None = None) -> list[Array]:

@@ -9,14 +9,15 @@ from typing import Any, Final, cast
 
 from cape.algorithms.estimators import Array
 from cape.data.folders import may_name_a_site
-from cape.data.tables import PERSON, SESSION, column_names
-from cape.errors import CapeError, ConfigError, SubjectsWarning, warn_caller
+from cape.data.issues import UnusableFile
+from cape.data.tables import PERSON, SESSION, column_names, rows_of_people
+from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning, warn_caller
 from cape.frozen import dataclass
 from cape.planning.judge import at_hand
 from cape.privacy.accounting import display_epsilon
 from cape.python.api import USUAL_DELTA, simulate
 from cape.python.notebook import comparison_html
-from cape.python.people import checked_sites, pandas_for, privacy_given, settled
+from cape.python.people import checked_sites, file_fault, pandas_for, privacy_given, settled
 from cape.python.question_words import Range, Words, column_words, listed_words
 from cape.report import files
 from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, asked_in
@@ -38,6 +39,8 @@ _OF_FRAMES = (
     (re.compile("ask the owner for another range"), "give another range"),
     (re.compile("ask the owner for other levels"), "give other levels"),
 )
+# Columns that name sites
+_OF_SITES: Final = ("site", "site_id", "scanner", "center", "centre", "hospital")
 _SIGNS = re.compile(r"[\t\r\n]")
 
 
@@ -226,7 +229,7 @@ def compare_groups(
     asked: dict[str, object] = {**question, "delta": delta, "computation": "capecontrast"}
     given = {name: value for name, value in asked.items() if value != usual.get(name)}
     run_settings = {**asked, **settled(settings, **given)}
-    tables = None if isinstance(sites, str | Path) else _tables_of(sites)
+    tables = _tables_of(sites) if _is_file(sites) or not isinstance(sites, str | Path) else None
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)
         data: Any = sites
@@ -237,6 +240,8 @@ def compare_groups(
                 raise ConfigError("E013", setting="epsilon", do="pass epsilon=, or private=False.")
             data, numbers = base / "sites", count(1)
             needed, may_lack = _columns(run_settings)
+            if len(tables) == 1:
+                _tell_of_sites(tables, needed)
             for name, columns in tables.items():
                 there = column_names(list(map(str, columns)))
                 lacks = [one for one in may_lack if one.lower() not in there]
@@ -300,19 +305,21 @@ def _tables_of(sites: Any) -> dict[str, Any]:
     """Return the columns of each site by name; ConfigError CAPE-E284 for anything else."""
 
     def is_table(x: Any) -> bool:
-        if hasattr(x, "columns"):
+        if hasattr(x, "columns") or _is_file(x):
             return True
         return isinstance(x, Mapping) and not any(
-            isinstance(column, Mapping | str) or hasattr(column, "columns") for column in x.values()
+            isinstance(column, Mapping | str | Path) or hasattr(column, "columns")
+            for column in x.values()
         )
 
-    if hasattr(sites, "columns") or (sites and is_table(sites)):
+    if hasattr(sites, "columns") or _is_file(sites) or (sites and is_table(sites)):
         sites = [sites]
     if not isinstance(sites, Mapping):
         sites = {f"site{k}": table for k, table in enumerate(sites, 1)}
     if not sites or not all(map(is_table, sites.values())):
         problem = "sites that are not tables"
-        do = "give a data frame, or columns by name, for each site."
+        do = "give a data frame, columns by name, or the name of a .csv or .tsv for each site; "
+        do += "or the folder that holds a folder of each."
         raise ConfigError("E284", problem=problem, do=do)
     sites = checked_sites(sites)
     if ignored := [name for name in sites if not may_name_a_site(name)]:
@@ -321,8 +328,40 @@ def _tables_of(sites: Any) -> dict[str, Any]:
     return {name: _columns_of(name, table) for name, table in sites.items()}
 
 
+def _is_file(x: Any) -> bool:
+    return isinstance(x, str | Path) and Path(x).suffix.lower() in (".csv", ".tsv")
+
+
+def _columns_in(site: str, path: Path) -> dict[str, list[str]]:
+    """Return the cells of a table of people by columns; ConfigError CAPE-E284."""
+    if not path.is_file():
+        raise ConfigError("E284", problem=f"no file {path}", do="correct the name.")
+    try:
+        header, rows = rows_of_people(path)
+        people = [(row, row.cells) for row in rows]
+    except UnusableFile as fault:
+        raise file_fault(path, fault) from fault
+    if odd := next((row for row, cells in people if row.issue or not cells), None):
+        problem = f"the table of {site}, {path}: line {odd.line.number} cannot be read"
+        raise ConfigError("E284", problem=problem, do="correct the line.")
+    return {name: [cells[k] for _, cells in people] for k, name in enumerate(header)}
+
+
+def _tell_of_sites(tables: Mapping[str, Any], needed: Sequence[str]) -> None:
+    """Warn where one table has a column of sites, which makes no sites and is not asked for."""
+    (columns,) = tables.values()
+    names = dict(zip(column_names(list(map(str, columns))), columns, strict=True))
+    asked = column_names(needed)
+    if found := [names[one] for one in _OF_SITES if one in names and one not in asked]:
+        text = f"one table is one site, and its column {found[0]} makes no sites: give "
+        text += f"{{name: rows for name, rows in df.groupby('{found[0]}')}}"
+        warn_caller(text, CapeWarning)
+
+
 def _columns_of(site: str, table: Any) -> Any:
     """Return a table by columns; those that a frame has as its index count as columns."""
+    if _is_file(table):
+        return _columns_in(site, Path(table))
     if not hasattr(table, "columns"):
         return table
     there = list(map(str, table.columns))

@@ -82,7 +82,7 @@ def with_names(X: Any, how: Mapping[str, object] | None = None) -> Given:
         series = read_matrix(SiteRun(path=place, name=place.name), orientation, variable)
     except UnusableFile as fault:
         by_row = "; a row per time point" if orientation == "time_by_feature" else ""
-        raise _in_words(place, fault, by_row) from fault
+        raise file_fault(place, fault, by_row) from fault
     return Given(np.asarray(series.values.T, dtype=np.float64), series.columns, place)
 
 
@@ -122,7 +122,7 @@ def _file_named(name: str | os.PathLike[str]) -> Path:
     return place
 
 
-def _in_words(place: Path, fault: UnusableFile, more: str = "") -> ConfigError:
+def file_fault(place: Path, fault: UnusableFile, more: str = "") -> ConfigError:
     """Return the verdict on a file as an error of Python."""
     code, values = fault.issue.code, fault.issue.values
     problem = code.problem.format(**values)
@@ -414,6 +414,7 @@ _IN_PYTHON: Final = (
         "{'a': sorted(Path('a').glob('*.csv'))}, or type at a command line, once: cape people "
         "FOLDER --layout",
     ),
+    ("name the --out of cape simulate", "name the out= of cape.simulate"),
     ("--out ", "out="),
     ("--out", "out="),
 )
@@ -531,7 +532,7 @@ def _signals(given: Any) -> Array:
         try:
             given, _ = read_confounds(place, None, [])
         except UnusableFile as fault:
-            raise _in_words(place, fault) from fault
+            raise file_fault(place, fault) from fault
     table = np.asarray(with_names(given).data)
     if table.dtype.kind in "biuf":
         table = np.array(table[:, None] if table.ndim == 1 else table, dtype=np.float64)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cape
-from cape.errors import ConfigError
+from cape.errors import CapeError, ConfigError, SubjectsWarning
 from cape.settings.config import Config
 
 pd = pytest.importorskip("pandas")
@@ -319,3 +319,129 @@ def test_a_budget_says_how_well_the_headline_knows_a_size() -> None:
     d, error = np.median(found, axis=0)
     assert 0.85 < error / np.interp(d, plan.effects, term.sizes) < 1.15
     assert term.sizes[-1] > 1.2 * term.se
+
+
+GAPS = ["", "NaN", "nan", "n/a", "NA"]
+
+
+@pytest.mark.parametrize("cell", GAPS)
+def test_a_table_of_regions_has_gaps_as_a_frame_has(cell: str, tmp_path) -> None:
+    """One empty cell, as pandas writes NaN, stopped a whole site; the frame itself was taken."""
+    frames = [pd.DataFrame(np.tile(X, (3, 1)), columns=NAMES) for X in PEOPLE]
+    frames[2].iloc[3, 1] = np.nan
+    files = [tmp_path / f"sub-{m}.csv" for m in range(6)]
+    for frame, file in zip(frames, files, strict=True):
+        frame.to_csv(file, index=False, na_rep=cell)
+    given = [fitted(X, random_state=1) for X in (frames, files, tmp_path)]
+    for other in given:
+        assert other.counted.counted == other.counted.listed == 6
+        np.testing.assert_allclose(other.maps, given[0].maps, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_regions_may_be_rows_with_their_names(header: bool, tmp_path) -> None:
+    """'A cell is not a number: Hippocampus R', whatever the orientation said."""
+    for m, X in enumerate(PEOPLE):
+        frame = pd.DataFrame(X.T, index=[f"Area {name}" for name in "abcdefghi"])
+        frame.to_csv(tmp_path / f"sub-{m}.csv", header=header)
+    files, turned = sorted(tmp_path.iterdir()), {"orientation": "feature_by_time"}
+    for door in (fitted, ran):
+        with pytest.raises(ConfigError, match=r"seems to be transposed .*the first column has nam"):
+            door(files)
+    model = cape.JointICA(2, private=False, settings=SETTINGS | turned, random_state=1).fit(files)
+    assert list(model.feature_names_in_) == [f"Area {name}" for name in "abcdefghi"]
+    by_array = fitted(PEOPLE, n_components=2, random_state=1)
+    np.testing.assert_allclose(model.result_.maps, by_array.maps, rtol=1e-4, atol=1e-4)
+    of_folder = fitted(tmp_path, settings=turned, random_state=1)
+    np.testing.assert_allclose(of_folder.maps, by_array.maps, rtol=1e-4, atol=1e-4)
+
+
+def test_a_column_that_nobody_has_is_named() -> None:
+    """'Too many NaN ... convert it again', of a region that no scan covers."""
+    frames = [pd.DataFrame(X, columns=NAMES).assign(**{"area 3": np.nan}) for X in PEOPLE]
+    with pytest.raises(ConfigError, match="column 'area 3' has no value in 6 of 6 people"):
+        fitted(frames)
+    holed = [frames[0], *(pd.DataFrame(X, columns=NAMES) for X in PEOPLE[1:])]
+    with pytest.warns(SubjectsWarning, match="column 'area 3' has no value in 1 of 6 people"):
+        assert fitted(holed).counted.counted == 5
+    model = cape.JointICA(2, private=False, settings=SETTINGS).fit(PEOPLE)
+    with pytest.raises(ConfigError, match="E284 person 2 has no values or too many"):
+        model.transform([PEOPLE[0], np.where(np.arange(D) == 3, np.nan, PEOPLE[1])])
+
+
+RUNS: dict[str, Callable[[], object]] = {
+    "JointICA": lambda: cape.JointICA(2, private=False, settings=SETTINGS).fit(PEOPLE),
+    "Consortium": lambda: ran({"a": PEOPLE}),
+    "compare_groups": lambda: compared({"a": {**TABLE, "volume": [np.nan, *TABLE["volume"][1:]]}}),
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_warning_points_at_the_line_of_the_caller(run: str) -> None:
+    """They pointed into the package (people.py:353)."""
+    with pytest.warns(cape.CapeWarning) as told:
+        RUNS[run]()
+    assert {Path(one.filename).name for one in told} == {Path(__file__).name}
+
+
+def test_a_seed_says_that_it_protects_nobody() -> None:
+    with pytest.warns(cape.PrivacyWarning, match="with a seed .*NOT PRIVATE"):
+        ran({"a": PEOPLE}, private=True, epsilon=900.0, seed=1)
+
+
+def test_a_table_with_a_column_of_sites_is_one_site_and_says_so() -> None:
+    table = {**TABLE, "Site": ["north"] * N}
+    with pytest.warns(cape.CapeWarning, match="one table is one site, and its column Site makes"):
+        compared(pd.DataFrame(table))
+
+
+def test_names_of_tables_are_their_frames(tmp_path) -> None:
+    """Names of .csv by site were 'sites that are not tables'."""
+    sites = {name: pd.DataFrame(TABLE) for name in ("a", "b")}
+    for name, frame in sites.items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    files = {name: tmp_path / f"{name}.csv" for name in sites}
+    assert compared(files).comparison == compared(sites).comparison
+    with pytest.raises(ConfigError, match=r"no file .*gone.csv"):
+        compared({"a": tmp_path / "gone.csv"})
+    with pytest.raises(ConfigError, match="sites that are not tables; give a data frame"):
+        compared({})
+
+
+def test_what_is_no_folder_no_function_and_no_fit_is_said_so() -> None:
+    with pytest.raises(ConfigError, match="E284 no folder nope"):
+        cape.validate("nope")
+    with pytest.raises(ConfigError, match="on_progress=True, which cannot be called"):
+        ran({"a": PEOPLE}, on_progress=True)
+    with pytest.raises(ConfigError, match=r"settings=.a.toml.: allowed a mapping"):
+        cape.JointICA(2, private=False, settings="a.toml").fit(PEOPLE)
+    with pytest.raises(ConfigError, match="runs that are no settings by name"):
+        cape.compare({"a": PEOPLE}, [SETTINGS])
+    with pytest.raises(ConfigError, match=r"truth= of shape \(2, 9\) for 9 features"):
+        cape.Consortium({"a": PEOPLE}, truth=MIX)
+    with pytest.raises(ConfigError, match="space= of 9 features in an image of"):
+        cape.Consortium({"a": PEOPLE}, space=cape.FeatureSpace.of_matrix(9, (3, 4)))
+    exceptions = pytest.importorskip("sklearn.exceptions")
+    with pytest.raises(exceptions.NotFittedError, match=r"E284 .*call fit first"):
+        cape.JointICA(2).transform(PEOPLE)
+
+
+def test_a_finished_comparison_is_given_up_as_its_error_says(tmp_path) -> None:
+    """'Give it up with replace=True', which compare_groups had not."""
+    compared(TABLE, out=tmp_path / "out")
+    with pytest.raises(ConfigError, match="or give it up with replace=True"):
+        compared(TABLE, out=tmp_path / "out")
+    assert compared(TABLE, out=tmp_path / "out", replace=True).folder
+
+
+def test_an_outcome_in_another_unit_says_the_range_to_write() -> None:
+    """It proposed as_it_is=, with which nothing is said of any outcome and epsilon is spent."""
+    litres = {**TABLE, "volume": np.asarray(TABLE["volume"]) / 1e6}
+    with pytest.raises(CapeError) as told:
+        compared(litres)
+    said = "give outcomes={'volume': (0.0025, 0.0055)} if all sites have that unit, or multiply"
+    assert said in str(told.value)
+    assert "as_it_is" not in str(told.value)
+    assert compared(litres, outcomes={"volume": (0.0025, 0.0055)}).comparison.effects[0].d
+    with pytest.raises(CapeError, match="are within a hundredth of 0:3e\\+06"):
+        compared(TABLE, outcomes={"volume": (0, 3_000_000)})
