@@ -57,11 +57,11 @@ from cape.python.people import (
     features_of,
     in_python_words,
     is_folder,
+    joined_settings,
     pandas_for,
     people_in,
     privacy_given,
     same_names,
-    settled,
     several,
     with_names,
 )
@@ -317,7 +317,7 @@ class Consortium:
         settings: Mapping[str, object] | None = None,
     ) -> None:
         self._sites: dict[str, tuple[Given, ...] | Path] = {}
-        self._settings = settled(settings)
+        self._settings = joined_settings(settings)
         named = []
         for site, people in by_site(sites, None).items():
             if is_folder(people):
@@ -419,7 +419,9 @@ class Consortium:
         _check_progress(on_progress)
         settings = self._joined(settings)
         given = privacy_given(epsilon, private, settings)
-        settings = settled(settings, **given, delta=_not_usual(delta), computation=computation)
+        settings = joined_settings(
+            settings, **given, delta=_not_usual(delta), computation=computation
+        )
         asked = settings.pop("computation", None)
         values: dict[str, object] = {
             "n_sites": len(self._sites),
@@ -500,8 +502,8 @@ class Consortium:
         -------
         PlannedRun or PlannedComparison
         """
-        given = settled(self._joined(settings), epsilon=epsilon, computation=computation)
-        given = settled(given, delta=_not_usual(delta), n_components=components or None)
+        given = joined_settings(self._joined(settings), epsilon=epsilon, computation=computation)
+        given = joined_settings(given, delta=_not_usual(delta), n_components=components or None)
         values: dict[str, object] = {"delta": delta, **self._shape(), **given}
         name = proposed(values)
         values.pop("computation", None)
@@ -522,9 +524,9 @@ class Consortium:
 
     def _joined(self, settings: Mapping[str, object] | None) -> dict[str, object]:
         """Return the settings of a run; ConfigError CAPE-E012 if they contradict what was read."""
-        asked = settled(settings)
+        asked = joined_settings(settings)
         if "n_features" in asked and self.space is not None:
-            settled(asked, n_features=self.space.n_features)
+            joined_settings(asked, n_features=self.space.n_features)
         for name in HOW_READ if any(one.file for one in self._all()) else ():
             if name in asked and asked[name] != self._settings.get(name):
                 problem = f"{name} = {asked[name]}, and the files of the lists are read already"
@@ -643,7 +645,7 @@ def simulate(
     if maps is not None and not Path(maps).exists():
         problem = f"no file {maps} of maps"
         raise ConfigError("E284", problem=problem, do="give a file, or the folder of a result.")
-    values = settled(settings, **privacy_given(epsilon, private, settings), delta=delta)
+    values = joined_settings(settings, **privacy_given(epsilon, private, settings), delta=delta)
     _tell_of_seed(seed, values.get("private", "epsilon" in values))
     options = RunOptions(
         out=Path(out),
@@ -794,10 +796,12 @@ def budget(
         raise ConfigError("E011", setting="outcomes", got=outcomes, allowed=allowed, do=do)
     if outcomes is not None:
         computation = computation or "capecontrast"
-    values = settled(settings, epsilon=epsilon, delta=_not_usual(delta), computation=computation)
-    values = {"delta": delta, **settled(values, n_components=components or None)}
+    values = joined_settings(
+        settings, epsilon=epsilon, delta=_not_usual(delta), computation=computation
+    )
+    values = {"delta": delta, **joined_settings(values, n_components=components or None)}
     if features:
-        values = settled(values, feature_space="matrix", n_features=features)
+        values = joined_settings(values, feature_space="matrix", n_features=features)
     if outcomes is not None and values["computation"] != "capecontrast":
         problem = f"outcomes= belongs to capecontrast, not to {values['computation']}"
         raise ConfigError("E012", problem=problem, do="drop one of them.")

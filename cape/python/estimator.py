@@ -34,13 +34,13 @@ from cape.python.people import (
     in_python_words,
     is_file,
     is_folder,
+    joined_settings,
     mask_of,
     paired,
     pandas_for,
     people_of,
     run_of,
     same_names,
-    settled,
     several,
     time_series,
     with_names,
@@ -190,7 +190,7 @@ class JointICA(_Base):
             problem = "n_components is no whole number"
             do = "people are given to fit: JointICA(20, epsilon=1).fit(people)."
             raise ConfigError("E284", problem=problem, do=do)
-        settings = settled(
+        settings = joined_settings(
             self.settings, n_components=self.n_components or None, computation=self.computation
         )
         templates = settings.get("computation") == "capedualreg"  # its templates define the grid
@@ -415,7 +415,7 @@ class JointICA(_Base):
                 else self.masker.transform(person, confounds)
             )
             confounds = None
-        person, columns, _ = with_names(person, settled(self.settings))
+        person, columns, _ = with_names(person, joined_settings(self.settings))
         if is_file(person):
             return Given(run_of(person, confounds, place), file=file)
         array = np.asarray(person)

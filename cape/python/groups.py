@@ -17,7 +17,7 @@ from cape.planning.judge import at_hand
 from cape.privacy.accounting import display_epsilon
 from cape.python.api import USUAL_DELTA, simulate
 from cape.python.notebook import comparison_html
-from cape.python.people import checked_sites, file_fault, pandas_for, privacy_given, settled
+from cape.python.people import checked_sites, file_fault, joined_settings, pandas_for, privacy_given
 from cape.python.question_words import Range, Words, column_words, listed_words
 from cape.report import files
 from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, asked_in
@@ -228,7 +228,7 @@ def compare_groups(
     usual = {"test": "each", "site_effects": "fixed", "delta": USUAL_DELTA}
     asked: dict[str, object] = {**question, "delta": delta, "computation": "capecontrast"}
     given = {name: value for name, value in asked.items() if value != usual.get(name)}
-    run_settings = {**asked, **settled(settings, **given)}
+    run_settings = {**asked, **joined_settings(settings, **given)}
     tables = _tables_of(sites) if _is_file(sites) or not isinstance(sites, str | Path) else None
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)

@@ -25,7 +25,7 @@ from cape.data.tables import read_confounds
 from cape.errors import CapeError, ConfigError, DataError, SubjectsWarning, warn_caller
 from cape.planning.people import config_for
 from cape.planning.run_headers import bundled_mask, range_of
-from cape.python.question_words import in_words
+from cape.python.question_words import question_in_words
 from cape.settings.config import NO_SITE_NAME, Config, is_site_name
 from cape.settings.option import out_of_range
 from cape.settings.resolved import resolve
@@ -249,7 +249,7 @@ def pandas_for(what: str) -> Any:
     return pd
 
 
-def settled(settings: object, **given: object) -> dict[str, object]:
+def joined_settings(settings: object, **given: object) -> dict[str, object]:
     """Return settings, joined with the arguments that are given: not None or "".
 
     ConfigError: CAPE-E011 if settings are no mapping, CAPE-E012 if they say something else.
@@ -257,7 +257,7 @@ def settled(settings: object, **given: object) -> dict[str, object]:
     if settings is not None and not isinstance(settings, Mapping):
         do = "a settings.toml is read with tomllib.load."
         raise out_of_range("settings", repr(settings)[:60], "a mapping of names and values", do)
-    said = in_words(settings or {})
+    said = question_in_words(settings or {})
     given = {name: value for name, value in given.items() if value is not None and value != ""}
     for name, value in given.items():
         there = said.get(name, value)
@@ -278,7 +278,7 @@ def privacy_given(
         raise out_of_range("private", repr(private), "True, False or None", "None is True.")
     given: dict[str, object] = {} if private is None else {"private": bool(private)}
     if epsilon is not None:
-        if {**settled(settings), **given}.get("private") is False:
+        if {**joined_settings(settings), **given}.get("private") is False:
             problem = "epsilon= belongs to a private run, private=False has no noise"
             raise ConfigError("E012", problem=problem, do="drop one of them.")
         given["epsilon"] = epsilon

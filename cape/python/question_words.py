@@ -13,7 +13,7 @@ Words = str | Sequence[str]
 MAX_SHOWN = 60
 
 
-def in_words(settings: Mapping[str, object]) -> dict[str, object]:
+def question_in_words(settings: Mapping[str, object]) -> dict[str, object]:
     """Return settings whose mappings and lists of columns are text."""
     said = dict(settings)
     for name in ("variables", "outcomes"):
