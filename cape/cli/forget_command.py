@@ -77,15 +77,12 @@ def forget_command(
         "alike": traces.alike,
         "still_listed": listed,
     }
-    is_nobody = bool(looked) and not (traces.is_known or listed or _is_untold(traces))
+    # A ledger whose names cannot be compared may hold the person.
+    untold = any(each.lacks for each in traces.charged)
+    is_nobody = bool(looked) and not (traces.is_known or listed or untold)
     result(fields, *_lines(traces, listed, looked if is_nobody else [], yes=yes), as_json=as_json)
     if is_nobody:
         raise typer.Exit(NOBODY)
-
-
-def _is_untold(traces: Traces) -> bool:
-    """Tell whether a ledger may hold the person, whose names cannot be compared."""
-    return any(each.lacks for each in traces.charged)
 
 
 def _still_listed(folder: Path, label: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path, PurePath
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cape.counting import number_of
 from cape.data import bids, folders
@@ -98,6 +98,12 @@ class PeopleList:
         """Those who take part."""
         return tuple(person for person in self.people if not person.left_out)
 
+    @property
+    def stated(self) -> frozenset[str]:
+        """Labels of those who take part, unless they are numbers of a list in Python."""
+        people = () if self.source == _OF_EACH else self.listed
+        return frozenset(person.label for person in people)
+
     def refusal(self, findings: Sequence[Finding]) -> ListRefusal | None:
         """Return why the list cannot be used; None if it can."""
         worst = next((finding for finding in findings if finding.severity == "E"), None)
@@ -120,6 +126,11 @@ class _Draft:
     columns: tuple[str, ...] = ()
     has_exclude: bool = False  # whether the list that states the runs has the column
     every_name: bool = False  # whether a filter that the owner wrote is about all names
+
+    def add(self, base: Path, name: str, label: str, shown: str, **how: Any) -> None:
+        """Add a run of a person, who is printed as first shown; `how`: fields of `SiteRun`."""
+        self.shown.setdefault(label, shown)
+        self.runs.append(SiteRun(path=base / name, name=name, person=label, **how))
 
 
 def read_people(
@@ -274,8 +285,7 @@ class _Reader:
             draft.not_taken = dict.fromkeys(names, why)
             return draft
         for m, name in enumerate(names, start=1):
-            draft.shown[f"{m:03d}"] = f"sub-{m:03d}"
-            draft.runs.append(SiteRun(path=self.base / name, name=name, person=f"{m:03d}"))
+            draft.add(self.base, name, f"{m:03d}", f"sub-{m:03d}")
         return draft
 
     def _names_given(self, given: object) -> list[str]:
@@ -370,16 +380,9 @@ class _Reader:
             elif why := bids.why_no_series(judged):
                 draft.not_taken[name] = why
             else:
-                draft.named[name], draft.shown[label] = named, f"sub-{label}"
-                draft.runs.append(
-                    SiteRun(
-                        path=self.base / name,
-                        name=name,
-                        person=label,
-                        session=named.entities.get("ses", ""),
-                        run=folders.run_words(named.entities),
-                    )
-                )
+                draft.named[name], session = named, named.entities.get("ses", "")
+                run = folders.run_words(named.entities)
+                draft.add(self.base, name, label, f"sub-{label}", session=session, run=run)
         return draft
 
     def _of_layout(self, names: Sequence[str]) -> _Draft:
@@ -394,16 +397,8 @@ class _Reader:
             except UnusableFile as verdict:
                 self.findings.add_issue(verdict.issue, name)
                 continue
-            draft.shown[label] = label
-            draft.runs.append(
-                SiteRun(
-                    path=self.base / name,
-                    name=name,
-                    person=label,
-                    session=roles.get("session") or "",
-                    run=roles.get("run") or "",
-                )
-            )
+            session, run = roles.get("session") or "", roles.get("run") or ""
+            draft.add(self.base, name, label, label, session=session, run=run)
         if not draft.runs:
             observed = f"{self.words.layout}; the files are such as {', '.join(names[:MAX_NAMES])}"
             self.findings.add(IssueCode.LAYOUT_FITS_NONE, observed)
@@ -446,17 +441,14 @@ class _Reader:
         draft = _Draft(source=name)
         for i, (label, written) in enumerate(zip(own, labels, strict=True)):
             if label not in draft.shown:  # a row a session: the first one stands for the person
-                draft.runs.append(SiteRun(path=path, name=name, person=label, row=i))
-            draft.shown.setdefault(label, written.strip())
+                draft.add(self.base, name, label, written.strip(), row=i)
         if question.change is None:
             self._note_twice(Counter(stands_for[label] for label in own), draft)
         draft.marks += self._participants(name, [])
         names = names_beside(name)
         if question.of_gift and (self.base / names).is_file():
-            columns = self.words.other_columns
-            draft.marks += filter(
-                None, [read_marks(self.base / names, names, self.findings, columns)]
-            )
+            marks = read_marks(self.base / names, names, self.findings, self.words.other_columns)
+            draft.marks += [marks] if marks else []
         return draft
 
     def _note_twice(self, labels: Counter[str], draft: _Draft) -> None:
@@ -496,8 +488,7 @@ class _Reader:
             draft.columns = draft.columns or table.names
             labels.update(stands_for[label] for label in own)
             for i, (label, written) in enumerate(zip(own, table.labels, strict=True)):
-                draft.shown.setdefault(label, written.strip())
-                draft.runs.append(SiteRun(path=path, name=name, person=label, row=i))
+                draft.add(self.base, name, label, written.strip(), row=i)
         if len(headers) > 1:
             public = {"sites": f"within site {self.findings.site}"}
             self.findings.add(IssueCode.RECORDS_DIFFER, ", ".join(headers.values()), public=public)
@@ -530,10 +521,8 @@ class _Reader:
         except UnusableFile as verdict:
             self.findings.add_issue(verdict.issue)
         for name in dict.fromkeys(there):
-            asked = name in (*wanted, *self.words.tables)
-            tables.append(
-                read_marks(self.base / name, name, self.findings, columns if asked else None)
-            )
+            not_marks = columns if name in (*wanted, *self.words.tables) else None
+            tables.append(read_marks(self.base / name, name, self.findings, not_marks))
         return [table for table in tables if table is not None]
 
     def _check_agree(self, stated: _Draft, by_names: _Draft) -> None:
@@ -798,7 +787,9 @@ class _Reader:
             place = f"{names[0]} and {names[1]}: keep one, or name the folder of one version"
             tops = dict.fromkeys(self._above(name) for name in names)
             places = [shlex.quote(str(self.base / top)) for top in tops if top]
-            self._offer_ways([f"cape people {folder}" for folder in places if len(tops) > 1])
+            ways = [f"cape people {folder}" for folder in places if len(tops) > 1]
+            new = [way for way in ways if way not in self.ways]
+            self.ways += new[: MAX_WAYS - len(self.ways)]
         self.findings.add(
             IssueCode.RUN_VERSIONS, place, filter=" or ".join(filters) or "one of them"
         )
@@ -840,9 +831,6 @@ class _Reader:
                 self.filters.append(text)
                 folder = shlex.quote(str(self.base))
                 self.ways.append(f"cape people {folder} --filter {shlex.quote(text)}")
-
-    def _offer_ways(self, ways: Iterable[str]) -> None:
-        self.ways += [way for way in ways if way not in self.ways][: MAX_WAYS - len(self.ways)]
 
     # -- the list ------------------------------------------------------------------------------
 
@@ -890,9 +878,9 @@ def _two_runs_of_one(names: Sequence[str]) -> str:
         with suppress(UnusableFile):
             named = bids.read_name(f"sub-{own}")
             if named and named.run and not bids.why_no_series(named):
-                if other := first.setdefault((above, likeness(named.label)), name):
-                    if other != name:
-                        return f"{other} and {name} look like two runs of one person"
+                other = first.setdefault((above, likeness(named.label)), name)
+                if other != name:
+                    return f"{other} and {name} look like two runs of one person"
     return ""
 
 
@@ -925,14 +913,14 @@ def people_of_tables(base: Path, words: OwnWords, findings: Findings) -> PeopleL
     )
 
 
-def labels_that_recur(lists: Mapping[str, PeopleList]) -> str:
+def labels_that_recur(labels: Mapping[str, Iterable[str]]) -> str:
     """Return one line about labels that several sites have; "" if none does."""
-    labels = Counter(normal(person.label) for each in lists.values() for person in each.listed)
-    n = sum(count > 1 for count in labels.values())
+    sites = Counter(label for each in labels.values() for label in {*map(normal, each)})
+    n = sum(count > 1 for count in sites.values())
     if not n:
         return ""
     which = f"{n} label{'s' * (n > 1)} recur{'s' * (n == 1)}"
     return (
-        f"{which} at several of the sites {', '.join(lists)}: these count as different people; "
+        f"{which} at several of the sites {', '.join(labels)}: these count as different people; "
         "waves of the same people are stated by one manifest.csv (docs/howto-inputs.md)"
     )

@@ -492,8 +492,7 @@ def _which_axis(study: _Study) -> ConfigError:
         f"{replace(study.asked, orientation=orientation)}  ({meaning})"
         for orientation, meaning in ORIENTATIONS.items()
     ]
-    do = "\n  ".join(("type one of", *ways))
-    return ConfigError("E018", problem=problem, do=do)
+    return ConfigError("E018", problem=problem, do="\n  ".join(("type one of", *ways)))
 
 
 def _as_setting(names: tuple[str, ...]) -> str:

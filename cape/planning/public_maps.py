@@ -5,15 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from cape.data import templates
 from cape.data.label_table import Region
-from cape.data.templates import (
-    file_of_maps,
-    label_numbers,
-    named_maps,
-    number_of_maps,
-    regions_of_atlas,
-    with_templates,
-)
 from cape.errors import ConfigError, DataError
 from cape.planning.consortium_folder import proposed
 from cape.protocol.outcome import component_names
@@ -30,11 +23,11 @@ def networks_of(maps: Path, n_maps: int) -> str:
     They are those of the table beside the maps (`named_maps`) or beside an atlas, or as their run
     calls them.
     """
-    file = file_of_maps(maps)
-    if file and (labels := label_numbers(file)):
-        regions = regions_of_atlas(file)
+    file = templates.file_of_maps(maps)
+    if file and (labels := templates.label_numbers(file)):
+        regions = templates.regions_of_atlas(file)
         return _in_words([regions.get(n, Region(f"region {n}")) for n in labels])
-    if file and (pairs := named_maps(file, n_maps)):
+    if file and (pairs := templates.named_maps(file, n_maps)):
         return _in_words(pairs)
     table = file and file.with_name("components.tsv")
     rows = read_rows(table, Component) if table and table.is_file() else []
@@ -66,7 +59,7 @@ def why_no_pairs(maps: Path, question: Mapping[str, str]) -> str:
 
 def proposed_question(maps: Path) -> dict[str, str]:
     """Return `networks` of a file of maps, and the first of pairs, domains, loadings that fit."""
-    n_maps = number_of_maps(maps)
+    n_maps = templates.number_of_maps(maps)
     if not n_maps:
         problem, do = f"{maps.name} holds no maps", "name a 4-D image, an atlas, a table, or a run."
         raise ConfigError("E012", problem=problem, do=do)
@@ -86,11 +79,11 @@ def proposed_question(maps: Path) -> dict[str, str]:
 
 def check_labels(maps: Path, space: FeatureSpace) -> None:
     """ConfigError if maps are an atlas with labels that no voxel of `space` has."""
-    file = file_of_maps(maps)
-    if file is None or not label_numbers(file):
+    file = templates.file_of_maps(maps)
+    if file is None or not templates.label_numbers(file):
         return
     try:
-        with_templates(space, file, site="maps", sent=False)
+        templates.with_templates(space, file, site="maps", sent=False)
     except DataError as err:
         do = "then type the command again."
         raise ConfigError("E018", problem=err.detail, do=do) from err
@@ -122,7 +115,7 @@ def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
         problem = f"{computation} regresses on no maps"
         do = "choose computation = capecontrast, or capedualreg."
         raise ConfigError("E012", problem=problem, do=do, setting="computation")
-    n = number_of_maps(maps)
+    n = templates.number_of_maps(maps)
     kind = str(chosen.get("outcomes", "")).strip()
     of_tables = name == "networks" and kind not in UNITS
     if not n or of_tables:

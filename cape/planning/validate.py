@@ -25,13 +25,7 @@ from cape.protocol.model import RosterEntry
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
 from cape.settings.resolved import resolve
-from cape.site.ledger_file import (
-    LifetimeLedger,
-    LifetimeLedgerFile,
-    ListedPerson,
-    limits_of,
-    own_ledger,
-)
+from cape.site import ledger_file
 from cape.site.ledger_texts import waiting_text
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy, policies_below, tightened_beside
@@ -109,7 +103,7 @@ class FolderCheck:
 class _Listed:
     """Facts about a site's data that the ledger of all runs needs."""
 
-    people: list[ListedPerson]
+    people: list[ledger_file.ListedPerson]
     contents: str
 
 
@@ -157,7 +151,7 @@ def validate(
         do = "give the folder of a site or of several."
         raise ConfigError("E284", problem=f"no folder {folder}", do=do)
     owner = read_settings(settings_beside(Path(folder)), settings or {})
-    ledger, allowed = own_ledger(policy=policy)
+    ledger, allowed = ledger_file.own_ledger(policy=policy)
     store = None if fast else own_store(SitePlaces.from_environment(os.environ))
     checked = check_folder(
         Path(folder), owner, policy=allowed, store=store, headers_only=fast, ledger=ledger
@@ -308,10 +302,12 @@ def _check_total(
     accepted: SiteData, owner: OwnerSettings, policy: SitePolicy, ledger: Path, site: str
 ) -> None:
     """Raise PrivacyBudgetError if the ledger of all runs has no room for this run now."""
-    file = LifetimeLedgerFile(path=ledger, site=site, limits=limits_of(policy))
+    file = ledger_file.LifetimeLedgerFile(
+        path=ledger, site=site, limits=ledger_file.limits_of(policy)
+    )
     people = listed_people(accepted, owner.config)
     data = _Listed(people=people, contents=accepted.fingerprint)
-    all_runs = LifetimeLedger(file=file, dataset_id=policy.dataset_id, data=data)
+    all_runs = ledger_file.LifetimeLedger(file=file, dataset_id=policy.dataset_id, data=data)
     promised = policy.simulation_seed < 0
     decision = all_runs.foresee(owner.computation.name, owner.config, promised=promised)
     if decision.word == "spent":

@@ -25,12 +25,14 @@ from cape.counting import CountedPeople, counted_together, number_of
 from cape.data.folders import names_below, space_for
 from cape.data.issues import Findings
 from cape.data.matrices import column_of_time
+from cape.data.people import labels_that_recur
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
 from cape.errors import (
     CapeError,
     CapeWarning,
     ConfigError,
+    LabelsWarning,
     PrivacyWarning,
     SubjectsWarning,
     warn_caller,
@@ -67,7 +69,9 @@ from cape.python.people import (
 )
 from cape.report import privacy_json, write_results
 from cape.settings.config import ALONE, PRODUCT, Config
+from cape.settings.option import out_of_range
 from cape.settings.question import MAX_OUTCOMES
+from cape.settings.resolved import resolve
 from cape.settings.wings import LABORATORY, require
 from cape.settings.words import parse_columns
 from cape.simulation import simulate as simulation
@@ -203,8 +207,8 @@ USUAL_DELTA = 1e-5
 # sparse ones of planted matrices had .7 to 8, dense ones -1.
 SPARSE = 0.5
 FITS_BETTER = (
-    "the time courses separate nothing here, and the maps are sparse: this is the result of "
-    "computation='capegica' (computation='capedjica' gives the other)"
+    "the time courses separate nothing here, and the maps are sparse: computation='capegica' fits "
+    "such data better"
 )
 
 
@@ -374,7 +378,9 @@ class Consortium:
         """Number of people, not counting sites given as folders."""
         config = Config.from_input({"private": False, "feature_space": "matrix"})
         lists = {site: x for site, x in self._sites.items() if not isinstance(x, Path)}
-        return sum(len(people_in(site, x, config, Findings(site))) for site, x in lists.items())
+        return sum(
+            len(people_in(site, x, config, Findings(site)).people) for site, x in lists.items()
+        )
 
     @in_python_words
     def run(
@@ -397,7 +403,7 @@ class Consortium:
         private : bool, optional; ``False``: a run without noise, which is not private
         computation : str, optional
             None: capegica for images and parcels, capedjica for matrices and for its own settings.
-            Without noise a warning says if capegica fits a matrix better, whose result is returned.
+            Without noise a warning says if capegica fits a matrix better.
         settings : mapping, optional; those of docs/config.md
         seed : int, optional; 0 to 2^63 - 1: the result is then not private
         on_progress : callable, optional; called after every exchange, such as `cape.ProgressBar`
@@ -450,6 +456,8 @@ class Consortium:
         plan = partial(judge_config, table, config, n_sites=len(self._sites), space=self.space)
         plan()  # what needs no data
         sources = {s: self._source(s, people, config) for s, people in self._sites.items()}
+        if recurring := labels_that_recur({s: source.stated for s, source in sources.items()}):
+            warn_caller(recurring, LabelsWarning)
         # First: every other figure speaks of all people who are listed.
         counted = counted_together(source.counted for source in sources.values())
         if not counted.all:
@@ -472,12 +480,8 @@ class Consortium:
         if transport.outcome is None:
             raise TypeError("the run ended without an outcome")
         self.config = config
-        # Without noise a second look costs nobody anything.
         if not asked and not config.private and _is_sparse(transport.outcome, settings):
             warn_caller(FITS_BETTER, CapeWarning)
-            return self.run(
-                computation="capegica", settings=settings, seed=seed, on_progress=on_progress
-            )
         return _result(transport.outcome, self._truth, counted)
 
     @in_python_words
@@ -545,10 +549,22 @@ class Consortium:
         self, site: str, people: Sequence[Given] | Path, config: Config
     ) -> ArraySource | FileSource:
         if not isinstance(people, Path):
+            self._check_arrays(config)
             findings = Findings(site)
             listed = people_in(site, people, config, findings)
-            return ArraySource.of(listed, self.space or mask_space(config), config, findings)
+            space = self.space or mask_space(config)
+            return ArraySource.of(listed.people, space, config, findings, stated=listed.stated)
         return FileSource(people, {}, config, site)
+
+    def _check_arrays(self, config: Config) -> None:
+        """ConfigError CAPE-E284: the computation asks for more than arrays of people hold."""
+        if config.question is not None:
+            problem = "people are compared by a table, and arrays have none"
+            raise ConfigError("E284", problem=problem, do="call cape.compare_groups.")
+        if resolve(config).templates and not (self.space and self.space.n_templates):
+            problem = "arrays have no templates"
+            do = "give folders, or space=cape.FeatureSpace.of_matrix(n).with_templates(maps)."
+            raise ConfigError("E284", problem=problem, do=do)
 
     def _check_length(self, min_timepoints: int) -> None:
         """ConfigError CAPE-E284: all arrays have too few rows, but enough columns."""
@@ -767,10 +783,10 @@ def budget(
     -------
     PlannedRun or PlannedComparison
         ``.advice.answer`` is "yes", "perhaps" or "no"; ``.advice.changes`` lists changes that
-        would help; ``.curve`` has other budgets, ``.epsilon`` the figure of every viewer.
-        capecontrast: ``.terms`` has for every asked term the standard error of a difference and
-        the smallest one found with power .8; ``.answer`` is a sentence, ``.verdict`` a word,
+        would help; ``.curve`` has other budgets, ``.epsilon`` the figure of every viewer,
         ``.usable`` whether a run starts.
+        capecontrast: ``.terms`` has for every asked term the standard error of a difference and
+        the smallest one found with power .8; ``.answer`` is a sentence, ``.verdict`` a word.
 
     Raises
     ------
@@ -786,14 +802,12 @@ def budget(
     counts |= {"features": features} if features else {}
     for name, number in counts.items():
         if not isinstance(number, int | np.integer) or number < 1:
-            raise ConfigError(
-                "E011", setting=name, got=number, allowed="a whole number, 1 or more", do="count."
-            )
+            raise out_of_range(name, number, "a whole number, 1 or more", "count.")
     whole = isinstance(outcomes, int | np.integer)
     if outcomes is not None and not (whole and 1 <= outcomes <= MAX_OUTCOMES):
         allowed = f"how many are tested, a whole number, 1 to {MAX_OUTCOMES}"
         do = "count them; their columns go into settings={'outcomes': 'hippocampus 2500:5500'}."
-        raise ConfigError("E011", setting="outcomes", got=outcomes, allowed=allowed, do=do)
+        raise out_of_range("outcomes", outcomes, allowed, do)
     if outcomes is not None:
         computation = computation or "capecontrast"
     values = joined_settings(

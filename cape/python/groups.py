@@ -7,6 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final, cast
 
+import numpy as np
+
 from cape.algorithms.estimators import Array
 from cape.data.folders import may_name_a_site
 from cape.data.issues import UnusableFile
@@ -17,7 +19,7 @@ from cape.planning.judge import at_hand
 from cape.privacy.accounting import display_epsilon
 from cape.python.api import USUAL_DELTA, simulate
 from cape.python.notebook import comparison_html
-from cape.python.people import checked_sites, file_fault, joined_settings, pandas_for, privacy_given
+from cape.python.people import file_fault, joined_settings, named_sites, pandas_for, privacy_given
 from cape.python.question_words import Range, Words, column_words, listed_words
 from cape.report import files
 from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, asked_in
@@ -321,7 +323,7 @@ def _tables_of(sites: Any) -> dict[str, Any]:
         do = "give a data frame, columns by name, or the name of a .csv or .tsv for each site; "
         do += "or the folder that holds a folder of each."
         raise ConfigError("E284", problem=problem, do=do)
-    sites = checked_sites(sites)
+    sites = named_sites(sites)
     if ignored := [name for name in sites if not may_name_a_site(name)]:
         do = "rename it: folders of results and of programs have such names."
         raise ConfigError("E284", problem=f"a site called {ignored[0]!r}", do=do)
@@ -395,7 +397,7 @@ def _write_table(
 
     ConfigError E284: a column of `wanted` is not there.
     """
-    table = {str(name): list(columns[name]) for name in columns}
+    table = {str(name): _listed_cells(str(name), columns[name]) for name in columns}
     there = column_names(list(table))
     if there.count(PERSON) == 1:  # in whatever case, as the site's own tables have it
         person = list(table)[there.index(PERSON)]
@@ -420,6 +422,14 @@ def _write_table(
     folder.mkdir(parents=True)
     # A separator or a line end in somebody's note would make cells, or people, of it.
     files.write_table(folder / "participants.tsv", list(table), zip(*_cells(table), strict=True))
+
+
+def _listed_cells(name: str, values: Any) -> list[Any]:
+    is_plain = np.iterable(values) and not isinstance(values, str | bytes)
+    if not is_plain or getattr(values, "ndim", 1) != 1:
+        problem = f"a column {name} that is not a list of cells"
+        raise ConfigError("E284", problem=problem, do="give every person a row in each column.")
+    return list(values)
 
 
 def _cells(table: Mapping[str, Sequence[object]]) -> list[list[str]]:

@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -142,9 +143,14 @@ def file_behind(x: Any) -> Path | None:
     return Path(name) if is_name and Path(name).is_file() else None
 
 
-def people_in(
-    site: str, entries: Sequence[Given], config: Config, findings: Findings
-) -> list[Person]:
+class Listed(NamedTuple):
+    """The people of a list, and the labels that names or lists state; the others are numbers."""
+
+    people: list[Person]
+    stated: frozenset[str]
+
+
+def people_in(site: str, entries: Sequence[Given], config: Config, findings: Findings) -> Listed:
     """Return the people of a list: names of files say who is who, as in a folder.
 
     An array, or a file where no name states a person, is one person.  Findings go to `findings`.
@@ -153,6 +159,7 @@ def people_in(
     """
     files = {k: Path(os.path.abspath(one.file)) for k, one in enumerate(entries) if one.file}
     people: list[Person] = []
+    stated = frozenset[str]()
     if files:
         base = Path(os.path.commonpath([*map(_above_people, files.values())]))
         at = {path.relative_to(base).as_posix(): k for k, path in files.items()}
@@ -169,13 +176,14 @@ def people_in(
         for person in listed.listed:
             runs = [_run_in(entries[at[os.path.normpath(r.name)]].data, r) for r in person.runs]
             people.append(replace(person, runs=tuple(runs)))
+        stated = listed.stated
     labels = {person.label for person in people}
     for m, one in enumerate(entries, start=1):
         if not one.file:
             label = f"sub-{m:03d}" if not labels else f"entry {m}"
             run = SiteRun(path=Path(label), name=label)
             people.append(Person(label=label, runs=(_run_in(one.data, run),)))
-    return people
+    return Listed(people, stated)
 
 
 def check_apart(sites: Mapping[str, Sequence[Given]]) -> None:
@@ -314,7 +322,7 @@ def by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
         do = "drop groups=: the mapping, or the folders, say the site of everybody."
         raise ConfigError("E284", problem=problem, do=do)
     if isinstance(X, Mapping):
-        return checked_sites({site: _of_one_site(site, people) for site, people in X.items()})
+        return named_sites({site: _of_one_site(site, people) for site, people in X.items()})
     if is_folder(X):
         return _sites_in(X)
     people = several(X)
@@ -331,9 +339,9 @@ def by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
         problem = f"{len(sites)} groups for {len(people)} people"
         raise ConfigError("E284", problem=problem, do="name the site of every person once.")
     if nowhere := next((m for m, site in enumerate(sites, 1) if site in _NO_SITE), 0):
-        problem = f"groups= has no site for person {nowhere}: {sites[nowhere - 1] or 'empty'}"
+        problem = f"a site called {sites[nowhere - 1]!r} of person {nowhere} in groups="
         raise ConfigError("E284", problem=problem, do="name it, or leave the person out.")
-    return checked_sites(
+    return named_sites(
         {
             name: [person for person, site in zip(people, sites, strict=True) if site == name]
             for name in dict.fromkeys(sites)
@@ -345,14 +353,15 @@ def by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
 _NO_SITE: Final = frozenset(("", "None", "nan", "<NA>", "NaT"))
 
 
-def checked_sites(sites: Mapping[Any, Any]) -> dict[str, Any]:
+def named_sites(sites: Mapping[Any, Any]) -> dict[str, Any]:
     """Return sites by their names as text; ConfigError CAPE-E284 if one cannot be a name."""
     names = list(map(str, sites))
-    if odd := [name for name in names if not is_site_name(name)]:
+    if odd := [name for name in names if name in _NO_SITE or not is_site_name(name)]:
         do = f"rename it: {NO_SITE_NAME}."
-        raise ConfigError("E284", problem=f"a site called {odd[0]!r}", do=do)
-    if len(set(names)) < len(names):
-        raise ConfigError("E284", problem="two sites of one name", do="rename one of them.")
+        raise ConfigError("E284", problem=f"a site called {odd[0][:60]!r}", do=do)
+    if twice := [name for name, n in Counter(names).items() if n > 1]:
+        problem = f"a site called {twice[0]!r}, and another, too"
+        raise ConfigError("E284", problem=problem, do="rename one of them.")
     return dict(zip(names, sites.values(), strict=True))
 
 
@@ -389,35 +398,9 @@ def _shown(x: Any) -> str:
 
 
 # What commands and files call something, and what is written in Python
-_IN_PYTHON: Final = (
-    ("the owner chooses it.", "give it as an argument, or in settings={...}."),
-    (
-        "there is no settings.toml in the folder or beside it, and setting ",
-        "the folder has no settings.toml, and setting ",
-    ),
-    ("write one with cape init FOLDER.", "give it as an argument, or in settings={...}."),
-    ("give --outcomes K or the setting outcomes", "give outcomes="),
-    ("n_sites = 1, min_sites = 1 and noise = local", "settings={'min_sites': 1, 'noise': 'local'}"),
-    ("accept_low_quality = true", "settings={'accept_low_quality': True}"),
-    ("set accept_low_quality.", "settings={'accept_low_quality': True}."),
-    ("wait for all sites, or the owner corrects ", "correct "),
-    ("wait for all sites, or ", ""),
-    ("wait for all sites; one lab alone sets ", "give "),
-    ("(the owner)", "(in settings=)"),
-    (", or leave the subject out (exclude in participants.tsv)", ", or leave the person out"),
-    ("cape simulate --replace", "replace=True"),
-    ("; run cape people there.", "."),
-    ("; of several sites, for each site's folder by itself", ""),
-    (
-        "type one of the commands of cape people FOLDER: --layout",
-        "name each file sub-LABEL (sub-07_run-1.csv), give a list of one file a person, such as "
-        "{'a': sorted(Path('a').glob('*.csv'))}, or type at a command line, once: cape people "
-        "FOLDER --layout",
-    ),
-    ("name the --out of cape simulate", "name the out= of cape.simulate"),
-    ("--out ", "out="),
-    ("--out", "out="),
-)
+_IN_PYTHON: Final[list[list[str]]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)["in_python"]
 _OWNER_SETS: Final = re.compile(r"the owner sets (\w+) = (\d+) \(--set \w+=\d+\)")
 _READ_WITH: Final = re.compile(r"is read with feature_space = (\w+)")
 P = ParamSpec("P")

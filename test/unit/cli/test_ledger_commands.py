@@ -92,9 +92,7 @@ def test_nothing_is_cut_at_any_width(file, capsys, monkeypatch, columns) -> None
     assert said(capsys, str(file.path))[1] == said(capsys, "--file", str(file.path))[1]
 
 
-def test_a_run_that_spent_its_plan_need_not_be_closed_and_people_are_told_once(
-    file, capsys
-) -> None:
+def test_a_run_that_spent_its_plan_need_not_be_closed_and_people_are_told_once(file, capsys):
     """ "Holds mu 0 more; does it not go on?" asked to close a run that frees nothing."""
     entry = {"phase": "pca", "round": 2, "field": "total", "mu2": "3/4"}
     assert file.charge(BEN, entry, cost(1)).word == "in"
@@ -138,8 +136,7 @@ def test_a_run_is_closed_by_its_first_digits_with_a_name_and_a_reason(file, caps
 
 def test_a_ledger_without_its_key_says_so(file, capsys) -> None:
     """It listed all runs and ended well; the next run stopped with E262."""
-    made = replace(spending.run("5c" * 16), key="0f" * 16)
-    file.join(made, cost(1))
+    file.join(replace(spending.run("5c" * 16), key="0f" * 16), cost(1))
     key = file.path.with_name("ledger.jsonl.key")
     key.write_text("0f" * 32)
     assert "KEY" not in said(capsys)[1]
@@ -149,9 +146,7 @@ def test_a_ledger_without_its_key_says_so(file, capsys) -> None:
     assert "ledger.jsonl.key IS GONE OR DAMAGED: no run begins (CAPE-E262); put it back" in text
 
 
-def test_an_owner_is_forgiven_what_has_ended_and_the_ledger_says_by_whom(
-    file, capsys, tmp_path
-) -> None:
+def test_an_owner_is_forgiven_what_has_ended_and_the_ledger_says_by_whom(file, capsys, tmp_path):
     stopped(file, "ben", 2)
     stopped(file, "", 1)
     (tmp_path / "run").mkdir()
@@ -180,7 +175,7 @@ def test_exchanges_are_forgiven_where_no_run_was_let_in_yet(file, capsys, tmp_pa
     assert len(read_ledger(other.path).forgiven) == 1
 
 
-def test_machines_read_what_the_page_says(file, capsys) -> None:
+def test_machines_read_what_the_page_says(file, capsys, typed) -> None:
     stopped(file, "ben", 1)
     found = shown(capsys)
     assert set(found) == promised("ledger")
@@ -193,8 +188,7 @@ def test_machines_read_what_the_page_says(file, capsys) -> None:
         (["close", BEN, "--why", "x"], "ledger close"),
         (["forgive", "ben", "--why", "x"], "ledger forgive"),
     ):
-        assert main(["ledger", *words, "--json"]) == 0
-        assert set(json.loads(capsys.readouterr().out)) == promised(row)
+        assert set(json.loads(typed("ledger", *words, "--json").out)) == promised(row)
 
 
 def test_a_damaged_ledger_is_another_thing_than_a_file_that_is_none(file, capsys, tmp_path) -> None:

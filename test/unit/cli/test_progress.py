@@ -51,8 +51,7 @@ def test_time_left_is_right_from_the_tenth_subject_to_the_end(
     total, begun = 60, clock.now
 
     def note() -> None:
-        left = json.loads(capsys.readouterr().out)["seconds_left"]
-        told.append((clock.now, left))
+        told.append((clock.now, json.loads(capsys.readouterr().out)["seconds_left"]))
 
     for done in range(1, total + 1):
         clock.now += a_read * (1.3 if done % 3 else 0.4)  # files differ

@@ -146,7 +146,7 @@ def test_what_cannot_be_asked_is_said_in_words_of_python_without_rows_of_people(
     """An error once printed every row of a list of tables, or was an AttributeError."""
     tables = study(3, 60, 0.0)
     for sites, how, words in (
-        (["north", "south"], {}, "give a data frame, or columns by name, for each site"),
+        (["north", "south"], {}, "give a data frame, columns by name, or the name of a .csv"),
         (tables, {"outcomes": ["hippocampus"]}, "outcomes=list: allowed a mapping such as"),
         (tables, {"maps": "nope.nii.gz"}, "no file nope.nii.gz of maps"),
         (tables, {"public": 3}, "public=int: allowed text, or a list of texts"),
