@@ -31,6 +31,9 @@ _MOST: Final = 0.9
 # People named where a column is told, and words of a column that are shown or mapped
 SHOWN: Final = 3
 _MAX_WORDS: Final = 12
+# Share of the stated range in which all outcomes but `_OTHERS` are alike, too: of a range that is
+# so much too wide noise leaves nothing
+_NARROW: Final = 0.01
 # What numbers of another unit are multiplied by, and what that unit may be
 _UNITS: Final = (
     (1e-3, "a thousandth of the unit, as mm3 for cm3"),
@@ -77,6 +80,7 @@ class SeenColumn:
     ends: tuple[float, float] = (0.0, 0.0)  # of the stated range
     outside: Flags  # (n,) whether a number lies so far outside that it matters
     is_outcome: bool = False
+    narrow: int = 0  # outcomes within half of `_NARROW` of the middle one
 
     @property
     def missing(self) -> Flags:
@@ -124,6 +128,7 @@ def seen_outcome(
     with np.errstate(all="ignore"):
         natural = np.array([*u, -HALF_RANGE, HALF_RANGE]) * outcome.unit + outcome.middle
         natural = np.exp(natural) if outcome.log else natural
+        middle = float(np.median(known)) if len(known := u[~np.isnan(u)]) else 0.0
     return SeenColumn(
         name=outcome.name,
         labels=labels,
@@ -132,6 +137,7 @@ def seen_outcome(
         ends=(float(natural[-2]), float(natural[-1])),
         outside=np.abs(u) > 2 * HALF_RANGE,
         is_outcome=True,
+        narrow=int((np.abs(u - middle) < _NARROW * HALF_RANGE).sum()),
     )
 
 
@@ -244,7 +250,15 @@ def whole_fault(
         return None
     known = seen.values[~np.isnan(seen.values)]
     value, often = Counter(known.tolist()).most_common(1)[0]
-    if cells - often <= min(_OTHERS, cells // FEWEST_CELLS):
+    few = min(_OTHERS, cells // FEWEST_CELLS)
+    if cells - often > few >= cells - seen.narrow:
+        low, high = seen.ends
+        what = (
+            f"{seen.narrow} of {cells} are within a hundredth of {low:g}:{high:g}, at {value:.4g}"
+        )
+        remedy = "ask the owner for a narrower range, or correct the column"
+        return Fault(f"{what}: a range in another unit?", remedy)
+    if cells - often <= few:
         what = seen.levels[int(value)] if seen.levels else f"{value:.6g}"
         return Fault(f"{often} of {cells} are {what}: constant?", "correct the column")
     return None

@@ -2,7 +2,6 @@
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -16,7 +15,7 @@ from cape.data.folders import sites_below, words_beside
 from cape.data.issues import Finding, Findings, IssueCode
 from cape.data.person_tables import lacking
 from cape.data.pipeline import Inspection, SiteData, inspect_site
-from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError
+from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError, warn_caller
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import OwnerSettings, read_settings, settings_beside
 from cape.planning.judge import joined_roster, judge_config
@@ -148,6 +147,9 @@ def validate(
     >>> finding.severity, finding.code
     ('E', 'CAPE-E129')
     """
+    if not Path(folder).is_dir():
+        do = "give the folder of a site or of several."
+        raise ConfigError("E284", problem=f"no folder {folder}", do=do)
     owner = read_settings(settings_beside(Path(folder)), settings or {})
     ledger, allowed = ledger_file.own_ledger(policy=policy)
     store = None if fast else own_store(SitePlaces.from_environment(os.environ))
@@ -163,7 +165,7 @@ def own_store(places: SitePlaces) -> DataStore | None:
     store = None if folder is None else DataStore.open(folder)
     if folder is not None and store is None:
         text = f"{folder} is not a folder of yours alone: nothing is stored, files are read again"
-        warnings.warn(text, CapeWarning, stacklevel=3)
+        warn_caller(text, CapeWarning)
     return store
 
 
