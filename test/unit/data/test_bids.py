@@ -78,7 +78,7 @@ def test_two_echoes_are_one_run_in_two_versions(tmp_path):
     discover(tmp_path, {}, CONFIG, findings)
     (refused,) = findings.listing()
     assert (refused.code, refused.severity) == ("CAPE-E105", "E")
-    assert "echo-1 or " in refused.private
+    assert 'bids_filter = "echo-1" or bids_filter = "echo-2"' in refused.private
     findings = Findings("B")
     config = replace(CONFIG, bids_filter=CONFIG.bids_filter + "_echo-2")
     (one,) = discover(tmp_path, {}, config, findings)
