@@ -98,9 +98,8 @@ def test_a_file_that_changes_after_acceptance_is_refused(tmp_path):
     loaded = load_site(tmp_path, {}, CONFIG, site="B")
     path = tmp_path / "sub-1_run-0.npy"
     np.save(path, np.load(path) + 1)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match="CAPE-E161") as caught:
         list(reduce_again(loaded, None, CONFIG))
-    assert caught.value.code == "CAPE-E161"
     assert "sub-1" in caught.value.detail
     assert "sub-1" not in str(caught.value)
     path.unlink()
