@@ -39,7 +39,9 @@ def people_command(
     if write is not None:
         done = write_manifest(write, found)
         saved.append(f"written: {write}{'' if done else _FILL_IN}")
-    recurring = labels_that_recur({each.site: each.people for each in found if not each.refused})
+    recurring = labels_that_recur(
+        {each.site: each.people.stated for each in found if not each.refused}
+    )
     refused = [each for each in found if each.refused]
     fields: dict[str, object] = {
         "people": [row for each in found for row in _rows(each, folder)],

@@ -83,7 +83,8 @@ def simulate_command(
         replace=replace,
         all_pages=pages == "all",
     )
-    _follow(begin, directory, policy, out, show=show, as_json=as_json, quiet=quiet)
+    again = "the same command without --replace" if replace else "the same command"
+    _follow(begin, directory, policy, out, again, show=show, as_json=as_json, quiet=quiet)
 
 
 def _policy_of(path: Path) -> SitePolicy:
@@ -111,7 +112,8 @@ def rerun_command(
     policy = read_setup(finished).policy
     if ledger := _ledger_of(policy):
         common.warn(f"the ledger {ledger} charges this run again", as_json=as_json)
-    _follow(rerun, finished, policy, out, show=show, as_json=as_json, quiet=quiet)
+    again = "the same command"
+    _follow(rerun, finished, policy, out, again, show=show, as_json=as_json, quiet=quiet)
 
 
 def _ledger_of(policy: SitePolicy | None) -> Path | None:
@@ -137,12 +139,13 @@ def _follow(
     folder: Path,
     policy: SitePolicy | None,
     out: Path,
+    again: str,
     *,
     show: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Start a run, show its progress, and print its results."""
+    """Start a run, show its progress, and print its results; `again` goes on if it is stopped."""
     from cape.cli.ending import print_results
 
     ledger = _ledger_of(policy)
@@ -156,8 +159,9 @@ def _follow(
 
         if was_stopped(err):
             goes_on = may_go_on(out)
-            then = "goes on where it stopped" if goes_on else "starts it again"
-            text = f"the run was stopped; the same command {then}"
+            then = f"{again} goes on where it stopped"
+            then = then if goes_on else "the same command starts it again"
+            text = f"the run was stopped; {then}"
             now = _charged_by(ledger)
             if spent := max((now[run] for run in now.keys() - before.keys()), default=0.0):
                 from cape.privacy.accounting import display_epsilon

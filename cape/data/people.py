@@ -98,6 +98,12 @@ class PeopleList:
         """Those who take part."""
         return tuple(person for person in self.people if not person.left_out)
 
+    @property
+    def stated(self) -> frozenset[str]:
+        """Labels of those who take part, unless they are numbers of a list in Python."""
+        people = () if self.source == _OF_EACH else self.listed
+        return frozenset(person.label for person in people)
+
     def refusal(self, findings: Sequence[Finding]) -> ListRefusal | None:
         """Return why the list cannot be used; None if it can."""
         worst = next((finding for finding in findings if finding.severity == "E"), None)
@@ -907,14 +913,14 @@ def people_of_tables(base: Path, words: OwnWords, findings: Findings) -> PeopleL
     )
 
 
-def labels_that_recur(lists: Mapping[str, PeopleList]) -> str:
+def labels_that_recur(labels: Mapping[str, Iterable[str]]) -> str:
     """Return one line about labels that several sites have; "" if none does."""
-    labels = Counter(normal(person.label) for each in lists.values() for person in each.listed)
-    n = sum(count > 1 for count in labels.values())
+    sites = Counter(label for each in labels.values() for label in {*map(normal, each)})
+    n = sum(count > 1 for count in sites.values())
     if not n:
         return ""
     which = f"{n} label{'s' * (n > 1)} recur{'s' * (n == 1)}"
     return (
-        f"{which} at several of the sites {', '.join(lists)}: these count as different people; "
+        f"{which} at several of the sites {', '.join(labels)}: these count as different people; "
         "waves of the same people are stated by one manifest.csv (docs/howto-inputs.md)"
     )

@@ -50,6 +50,7 @@ class SiteData:
     site: str
     space: FeatureSpace  # without templates
     listed: tuple[str, ...]  # labels in natural order
+    files: tuple[tuple[str, ...], ...]  # the names of each one's files
     subjects: tuple[checks.Subject, ...]  # those that passed, in the same order
     # For each label the SHA-256 of its files, () if they could not be read
     digests: tuple[tuple[str, ...], ...]
@@ -442,10 +443,14 @@ def _site_data(site_pass: SitePass, space: FeatureSpace) -> SiteData:
     # With variables and outcomes: changing them must not draw other halves of the same people.
     content = digests.encode() + (site_pass.people.digest if site_pass.people else b"")
     digests_of = {subject.label: subject.digests for subject in site_pass.subjects}
+    names_of = {
+        person.label: tuple(run.name for run in person.runs) for person in site_pass.listing.listed
+    }
     return SiteData(
         site=site_pass.findings.site,
         space=space,
         listed=site_pass.labels,
+        files=tuple(names_of[label] for label in site_pass.labels),
         subjects=tuple(site_pass.accepted),
         digests=tuple(digests_of.get(label, ()) for label in site_pass.labels),
         findings=site_pass.findings.listing(),

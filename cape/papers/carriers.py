@@ -28,14 +28,10 @@ from cape.secagg.keys import DIGEST_BYTES
 SEED: Final = "seed"
 
 
-# -- settings and model of a computation with this carrier ---------------------------------------
-
-
 class ZeroSumSettings:
-    """The meaning of the settings `zero_sum` and `seed_ratio`; the model has a field `seed_sum`.
+    """The meaning of the settings `zero_sum` and `seed_ratio`; the model has a field `seed_sum`."""
 
-    A record cannot inherit from two records with slots, so the computation declares the fields.
-    """
+    # A record cannot inherit from two records with slots, so the computation declares the fields.
 
     __slots__ = ()
     zero_sum: Literal["ring", "gaussian"]
@@ -64,9 +60,6 @@ class SeedSum:
     """Broadcast of the first phase: T, the sum of the seeds."""
 
     total: Integers
-
-
-# -- the carrier ---------------------------------------------------------------------------------
 
 
 def zero_sum_carrier(release: Release[Any]) -> tuple[AnyPhase, ...]:
@@ -99,7 +92,7 @@ class GaussianSum:
             broadcast=SeedSum,
             answer=self._seed,
             combine=self._sum_seeds,
-            absorb=_absorb_seeds,
+            absorb=lambda model, total: replace(model, seed_sum=total),
             then=(second,),
             fold=Masked.folded,
         )
@@ -155,7 +148,3 @@ class GaussianSum:
 
     def _absorb(self, model: Any, state: Any) -> Any:
         return self.release.absorb(replace(model, seed_sum=None), state)
-
-
-def _absorb_seeds(model: Any, total: SeedSum) -> Any:
-    return replace(model, seed_sum=total)

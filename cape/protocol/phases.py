@@ -189,11 +189,10 @@ NO_TRANSCRIPT = bytes(32)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run(Generic[M]):
-    """A party's state between rounds; `run` is empty until `join` has named it.
+    """A party's state between rounds; `run` is empty until `join` has named it."""
 
-    `transcript` is a SHA-256 chain over all broadcasts: it is equal at two parties only if both
-    received the same broadcasts from `join` on.  Masks and noise are bound to it.
-    """
+    # `transcript` is a SHA-256 chain over all broadcasts: it is equal at two parties only if both
+    # received the same broadcasts from `join` on.  Masks and noise are bound to it.
 
     bound: BoundComputation[M]
     run: str
@@ -262,10 +261,8 @@ def without_own_parts(body: T) -> T:
 
 
 def extend_transcript(run: Run[M], cursor: Cursor, body_digest: bytes) -> bytes:
-    """Return the transcript with one more broadcast, which opens `cursor`.
-
-    Progress is excluded: it does not change what is asked.
-    """
+    """Return the transcript with one more broadcast, which opens `cursor`."""
+    # Progress is excluded: it does not change what is asked.
     head = f"cape/2/told {cursor.seq} {cursor.phase} {cursor.round} ".encode()
     return hashlib.sha256(head + run.transcript + body_digest).digest()
 
@@ -278,11 +275,9 @@ def _out_of_phase(run: Run[M], name: str) -> OutOfPhaseError:
 
 @contextmanager
 def of_public_values() -> Iterator[None]:
-    """Turn whatever a site cannot compute from the public model alone into a refusal (E202).
-
-    An aggregator may say anything that has the declared types: phases out of turn, indices past an
-    end, matrices without an inverse.  The aggregator's own errors stay as they are.
-    """
+    """Turn whatever a site cannot compute from the public model alone into a refusal (E202)."""
+    # An aggregator may say anything that has the declared types: phases out of turn, indices past
+    # an end, matrices without an inverse.  The aggregator's own errors stay as they are.
     try:
         yield
     except (CapeError, OSError, MemoryError):

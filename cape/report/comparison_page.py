@@ -44,10 +44,9 @@ Cells = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EffectTable:
-    """One contrast: its pictures, and its table; `folded` has all rows if `rows` has not.
+    """One contrast: its pictures, and its table; `folded` has all rows if `rows` has not."""
 
-    `strongest`: outcomes with what is said of each and the pictures of their networks.
-    """
+    # `strongest`: outcomes with what is said of each and the pictures of their networks.
 
     title: str
     header: Cells

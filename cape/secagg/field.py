@@ -120,11 +120,9 @@ def _float_clip(rows: _Floats, *, rho: float) -> _Floats:
 
 
 def _integer_clip(scaled: _Floats, *, clip_int: int, shape: _Shape) -> Integers:
-    """Round, then clip exactly (steps 3 and 4); this alone guarantees the bound for any input.
-
-    A row of squared norm n2 > clip_int^2 is scaled: with q = ceil(sqrt(n2)) each entry becomes
-    floor(|u_i| clip_int / q), so the squares sum to at most n2 clip_int^2 / q^2 <= clip_int^2.
-    """
+    """Round, then clip exactly (steps 3 and 4); this alone guarantees the bound for any input."""
+    # A row of squared norm n2 > clip_int^2 is scaled: with q = ceil(sqrt(n2)) each entry becomes
+    # floor(|u_i| clip_int / q), so the squares sum to at most n2 clip_int^2 / q^2 <= clip_int^2.
     rounded = np.rint(scaled)
     # "not <=" includes NaN; the other values cannot overflow the cast to int64.
     wild = ~(np.max(np.abs(rounded), axis=1, initial=0.0) <= clip_int)

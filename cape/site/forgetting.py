@@ -2,8 +2,9 @@
 
 Deleted is what was made of the person's data: entries of the data store, time courses, maps and
 rows of tables in private folders, lines of notes, arrays and journals of runs that cannot go on.
-A private folder whose writer was killed, and the working folder of a simulation that was, go as a
-whole: nothing in them tells whose all of it is, and a run that goes on makes them again.  The
+A private folder whose writer was killed, the working folder of a simulation that was, and notes
+without a private folder go as a whole: nothing tells whose all of it is, and a run that goes on
+makes them again.  The
 ledger of all runs is only read: what was spent stays spent, or a person who comes back would begin
 a new account.
 
@@ -42,6 +43,7 @@ from cape.site.policy import NO_LEDGER
 from cape.site.store import FileStore, JoinRecord
 
 _NOTES: Final = ("site-error.txt", "site-notice.txt")
+_UNTOLD: Final = "findings by file, and no table tells whose the files are"
 # With those that a killed process left half written
 _ARRAYS: Final = "cape-*.arrays*"
 _JOURNAL: Final = ".cape"
@@ -197,7 +199,7 @@ def _is_told(
 ) -> bool:
     """Tell whether files of runs that are not whole name the person."""
     names = (path for at in private for path in at.glob("sub-*"))
-    marks = (f"{BEGUN}*", "given.json*")
+    marks = (f"{BEGUN}*", "given.json*", *_NOTES)
     texts = (path for at in below for mark in marks for path in at.glob(mark))
     notes = (read_note(path) for at in below for path in at.glob(_ARRAYS))
     stacks = (stack for note in notes if isinstance(note, list) for stack in note)
@@ -319,26 +321,54 @@ def _of_notes(folder: Path, named: re.Pattern[str]) -> Iterator[Removal]:
         if not path.is_file():
             continue
         lines = _text(path).splitlines(keepends=True)
-        kept = [line for line in lines if not named.search(line)]
-        if len(kept) < len(lines):
-            text = "".join(kept).encode()
-            yield _rewriting(path, text, len(lines) - len(kept))
+        kept, why = _kept(lines, named, is_told=_tells_whose(folder / PRIVATE, path))
+        if why:
+            yield _rewriting(path, "".join(kept).encode(), why, is_of_all=why == _UNTOLD)
     for path in (folder / f"{name}.partial" for name in (*_NOTES, SETUP_FILE)):
-        if path.is_file() and named.search(_text(path)):
-            what = "what a killed process left half written"
-            yield Removal(path=path, what=what, remove=functools.partial(path.unlink, True))
+        if path.is_file():
+            what, is_of_all = (
+                "what a killed process left half written",
+                not named.search(_text(path)),
+            )
+            remove = functools.partial(path.unlink, True)
+            yield Removal(path=path, what=what, remove=remove, is_of_all=is_of_all)
     path = folder / SETUP_FILE
     setup = files.read_json(path) if path.is_file() else {}
     if isinstance(notices := setup.get("notices"), dict):
-        told = {s: [text for text in notices[s] if not named.search(text)] for s in notices}
-        if n := sum(map(len, notices.values())) - sum(map(len, told.values())):
-            text = json.dumps({**setup, "notices": told}, allow_nan=False, indent=1).encode()
-            yield _rewriting(path, text, n)
+        told = {
+            site: _kept(lines, named, is_told=_is_whole(folder / site / PRIVATE))
+            for site, lines in notices.items()
+        }
+        if whys := {why for _, why in told.values() if why}:
+            left = {site: kept for site, (kept, _) in told.items()}
+            text = json.dumps({**setup, "notices": left}, allow_nan=False, indent=1).encode()
+            yield _rewriting(path, text, "; ".join(sorted(whys)), is_of_all=whys == {_UNTOLD})
 
 
-def _rewriting(path: Path, text: bytes, n: int) -> Removal:
-    what = f"{number_of(n, 'line')} that name{'s' * (n == 1)} the person"
-    return Removal(path=path, what=what, remove=functools.partial(write_atomically, path, text))
+def _tells_whose(private: Path, note: Path) -> bool:
+    """Whether a private folder tells whose the files in a note are: its run wrote it later."""
+    return _is_whole(private) and (private / SITE_JSON).stat().st_mtime_ns > note.stat().st_mtime_ns
+
+
+def _kept(lines: Sequence[str], named: re.Pattern[str], *, is_told: bool) -> tuple[list[str], str]:
+    """Return the lines of a note that stay, and why others go; the first one names no file.
+
+    Unless `is_told` whose the files are, every other line may name one of the person's.
+    """
+    others = [line for line in lines if not named.search(line)]
+    kept = others if is_told else [line for line in lines[:1] if line in others]
+    if n := len(lines) - len(others):
+        return kept, f"{number_of(n, 'line')} that name{'s' * (n == 1)} the person"
+    return kept, _UNTOLD if len(kept) < len(lines) else ""
+
+
+def _rewriting(path: Path, text: bytes, what: str, *, is_of_all: bool) -> Removal:
+    def rewrite() -> None:
+        before = path.stat()
+        write_atomically(path, text)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # for `_tells_whose`
+
+    return Removal(path=path, what=what, remove=rewrite, is_of_all=is_of_all)
 
 
 def _of_store(folder: Path, label: str) -> Iterator[Removal]:
@@ -418,11 +448,7 @@ def _of_works(
         inside = [each for each in journals if each.path.is_relative_to(at)]
         if is_locked(at):
             stays.append(Stays(path=at, why=BUSY))
-        elif (
-            (at / STATE).is_file()
-            and _text(at / STATE).startswith(f'{{"{IN_PLACE}":')
-            and not (at.parent / "consortium").exists()
-        ):
+        elif (at / STATE).is_file() and _text(at / STATE).startswith(f'{{"{IN_PLACE}":'):
             stays.append(Stays(path=at, why=TO_END))
         elif not any(_why_it_stays(each, runs) for each in inside):
             what = "all of a simulation that was stopped, and then begins anew"

@@ -229,6 +229,11 @@ class FileSource:
         return listed_people(self._data(), self.config)
 
     @property
+    def stated(self) -> frozenset[str]:
+        """Labels of the listed people; never leave the site."""
+        return frozenset(self._data().listed)
+
+    @property
     def space(self) -> FeatureSpace:
         """Feature space, with the templates that the settings ask for."""
         space = self._data().space
@@ -284,6 +289,7 @@ class FileSource:
                 except (DataError, OSError):
                     return
 
+        files_of = dict(zip(data.listed, data.files, strict=True))
         subjects = tuple(
             SubjectFacts(
                 label=subject.label,
@@ -306,7 +312,7 @@ class FileSource:
         digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
         return PrivateSummary(
             subjects=subjects,
-            failed=data.failed,
+            failed={label: files_of[label] for label in data.failed},
             counted=self.counted,
             checks=tuple(checks),
             policy={**fields, "digest": digest},
@@ -341,10 +347,17 @@ class ArraySource:
 
     site: SiteData
     config: Config
+    stated: frozenset[str] = frozenset()  # labels that names of files or lists state
 
     @classmethod
     def of(
-        cls, people: Sequence[Person], space: FeatureSpace, config: Config, findings: Findings
+        cls,
+        people: Sequence[Person],
+        space: FeatureSpace,
+        config: Config,
+        findings: Findings,
+        *,
+        stated: frozenset[str] = frozenset(),
     ) -> Self:
         """Check the people of a site as `load_site` does; `findings`: of their names.
 
@@ -367,7 +380,7 @@ class ArraySource:
             stop = DataError("E100", site=site, detail=detail)
             stop.explain(file=False)
             raise stop
-        return cls(site=accepted, config=config)
+        return cls(site=accepted, config=config, stated=stated)
 
     @property
     def notice(self) -> str:

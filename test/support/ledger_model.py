@@ -352,10 +352,8 @@ class Site:
                 self.violate("what is held is not listed, or cannot be closed", state)
 
     def wander(self, orders: int, random: Random) -> None:
-        """Go `orders` ways from the start to an end, at each state to any that may follow.
-
-        For sites of which nobody can visit all states.
-        """
+        """Go `orders` ways from the start to an end, at each state to any that may follow."""
+        # For sites of which nobody can visit all states.
         ledgers: set[tuple[Event, ...]] = set()
         for _ in range(orders):
             state, following = self.start(), list(self.following(self.start()))

@@ -185,6 +185,7 @@ def spatial_results(
         untold_pairs=0,
         q=q,
         cohort="most people carry networks",
+        expected=0.94 * yes + 0.71 * likely + 0.3 * (15 - yes - likely),
     )
     model = dataclasses.replace(
         made.separation,
@@ -238,7 +239,7 @@ def inside(made: IcaOutcome, labels: tuple[str, ...]) -> PrivateSummary:
                          coverage=0.98, rank=60, grid="ok", tsnr=40.0 + k)
             for k, label in enumerate(labels)
         ),
-        failed=("sub-99",),
+        failed={"sub-99": ("sub-99_bold.nii.gz",)},
         counted=CountedPeople(
             listed=len(labels) + 1, counted=len(labels), why={"a subject is constant": 1}
         ),

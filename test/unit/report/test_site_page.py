@@ -295,7 +295,7 @@ def test_files_that_cannot_be_read_again_cost_maps_but_not_the_rest(tmp_path):
 def test_the_page_of_a_site_of_which_nobody_passes_says_so(tmp_path):
     made = example.outcome()
     known = example.inside(made, LABELS)
-    failed = tuple(subject.label for subject in known.subjects)
+    failed = {subject.label: subject.files for subject in known.subjects}
     counted = CountedPeople(listed=len(failed), counted=0, why={"a subject is constant": 3})
     nobody = dataclasses.replace(
         known, subjects=(), failed=failed, counted=counted, voxels=lambda: iter(())

@@ -298,27 +298,143 @@ def test_a_killed_run_keeps_its_place_in_ledgers(data, tmp_path, through) -> Non
     assert not (out / ".work").exists()
 
 
-def test_a_run_stopped_while_results_are_put_in_place_puts_the_others_there(
-    data, undisturbed, tmp_path, monkeypatch
+KILLED_AT_THE_END = """
+import json, os, shutil, signal, sys, warnings
+from pathlib import Path
+from cape.errors import ConfigError
+from cape.report import consortium_page, site_page
+consortium_page.render = site_page.render_site = lambda folder: folder / "index.html"
+from cape.simulation import simulate as module
+from cape.simulation.run_loop import RunOptions
+from cape.site.policy import SitePolicy
+data, out, settings, through, rerun = map(json.loads, sys.argv[1:])
+warnings.simplefilter("ignore")
+policy = SitePolicy.of_simulation(private_results=True)
+given = RunOptions(out=Path(out), settings=settings, seed=3, policy=policy, through=through,
+                   replace=False, all_pages=True)
+run = module.rerun if rerun else module.simulate
+ended, kept = Path(out), Path(out + "-kept")
+CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir"}
+count, last = None, 0
+
+def look(event, values):
+    global count
+    if count is not None and (event in CHANGES or event == "open" and values[2] & 3):
+        count += 1
+        if count == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(look)
+collect = module._collect
+
+def collecting(*given):
+    global count
+    if not kept.exists():
+        shutil.copytree(ended, kept)
+    count = 0
+    collect(*given)
+
+module._collect = collecting
+said = []
+while True:
+    last += 1
+    if (child := os.fork()) == 0:
+        run(Path(data), given)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    whole, left = os.WIFEXITED(status), (ended / ".work").exists()
+    if whole and status:
+        raise SystemExit(f"at change {last}")
+    if not whole:
+        module._collect = collect
+        before = module.may_go_on(ended)
+        try:
+            run(Path(data), given)
+            said.append("went on" if before else "began anew")
+        except ConfigError as err:
+            said.append(err.public)
+        module._collect = collecting
+    sites = sorted(path.parts[-3] for path in ended.glob("local*/private/site.json"))
+    there = [(ended / name).is_file() for name in ("run.json", "consortium/unmixing.npz")]
+    if not (len(sites) == 3 and all(there)) or module.may_go_on(ended):
+        raise SystemExit(f"at change {last}: {said[-1:]}, {sites}, {there}")
+    if whole:
+        break
+    shutil.rmtree(ended)
+    shutil.copytree(kept, ended)
+print(json.dumps(said))
+"""
+
+
+@pytest.mark.parametrize(
+    ("through", "is_rerun"),
+    [
+        ("memory", False),
+        ("memory", True),
+        ("wire", False),
+        pytest.param("process", False, marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_killed_at_any_change_while_results_are_put_in_place_ends_or_has_ended(
+    data, undisturbed, tmp_path, through, is_rerun
 ) -> None:
-    real = module._replace
-    calls = []
+    """Killed between the common results and run.json it was refused as finished: no command ended
+    it, and none repeated it.  A working folder half deleted was gone on with."""
+    begun, out = data, tmp_path / "out"
+    if is_rerun:
+        begun = tmp_path / "first"
+        policy = SitePolicy.of_simulation(private_results=True)
+        simulate(data, out=begun, settings=SETTINGS, seed=3, through=through, policy=policy)
+    given = (str(begun), str(out), SETTINGS, through, is_rerun)
+    words = [sys.executable, "-c", KILLED_AT_THE_END, *map(json.dumps, given)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert len(said) > 10
+    # What is gone first is what says that the run goes on.
+    finished = [text for text in said if "holds a finished run" in text]
+    assert said == ["went on"] * (len(said) - len(finished)) + finished
+    assert maps(out / "consortium") == undisturbed
 
-    def replace(work, new, old):
-        calls.append(old.name)
-        if len(calls) == 4:  # the common results
+
+def test_what_was_begun_with_replace_goes_on_without_it(data, tmp_path, monkeypatch, capsys):
+    """ "The same command goes on" was said, and with --replace it began, and charged, anew; without
+    it the run that was there before was in the way."""
+    real = run_loop.progress_line
+
+    def line_of(exchange, *rest):
+        if exchange == 5 and len(replaced) == 1:
+            replaced.append("stopped")
             raise KeyboardInterrupt
-        real(work, new, old)
+        return real(exchange, *rest)
 
-    given = {"out": tmp_path / "out", "settings": SETTINGS, "replace": False, "seed": 3,
-             "policy": SitePolicy.of_simulation(private_results=True)}  # fmt: skip
-    monkeypatch.setattr(module, "_replace", replace)
+    replaced: list[str] = []
+    monkeypatch.setattr(run_loop, "progress_line", line_of)
+    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    line = ["simulate", str(data), "--out", str(tmp_path / "out"), *given]
+    assert main(line) == 0
+    replaced.append("begun")
+    assert main([*line, "--replace"]) == 130
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the same command without --replace goes on where it stopped" in said
+    assert main(line) == 0
+    assert "goes on at exchange 6" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_with_a_drawn_seed_goes_on_with_it(data, tmp_path) -> None:
+    """It began anew, with another seed, below a line that said it goes on."""
+    given = {"out": tmp_path / "out", "replace": False}
+    given["settings"] = {"computation": "dpdjica", **helper.settings_of("dpdjica")}
     with pytest.raises(KeyboardInterrupt):
-        simulate(data, **given)
-    assert calls[3:] == ["consortium"]
-    assert maps(simulate(data, **given)) == undisturbed
-    # Those of three sites were in place; a report that is played again would not write them.
-    assert len(list((tmp_path / "out").glob("local*/private/site.json"))) == 3
+        simulate(data, **given, on_progress=stop_at(2))
+    begun = json.loads((tmp_path / "out" / ".work" / "begun.json").read_text())
+    played = []
+    with pytest.warns(CapeWarning, match="goes on at exchange 3"):
+        simulate(data, **given, on_progress=played.append)
+    assert played[0].exchange == 3
+    setup = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert setup["policy"]["simulation_seed"] == begun["policy"]["simulation_seed"] >= 0
 
 
 @pytest.mark.parametrize("through", ["memory", "wire"])

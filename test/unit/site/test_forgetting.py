@@ -55,6 +55,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cape.report.write_site(results, one, dataclasses.replace(summary, checks=checks))
     (results / "cape-site.json").write_text('{"site": "local0"}')
     (results / "site-notice.txt").write_text("Site local0: told\nW130 sub-01: short\nsub-011\n")
+    os.utime(results / "site-notice.txt", (0, 0))  # `join` writes it, long before the rest
     home = results / ".cape-site"
     ledger = LifetimeLedgerFile(path=home / "ledger.jsonl", site="local0")
     key, fingerprint = ledger.key()
