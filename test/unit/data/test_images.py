@@ -48,9 +48,6 @@ def save(path: Path, image: nib.spatialimages.SpatialImage) -> SiteRun:
     return run_of(path)
 
 
-# ------------------------------------------------------------------------------- masks
-
-
 @pytest.mark.parametrize("mm", BUNDLED)
 def test_bundled_masks_are_those_of_the_published_table(mm):
     space = mask_space(replace(CONFIG, mask=f"MNI152-{mm}mm"))
@@ -121,9 +118,6 @@ def test_an_atlas_of_probabilities_is_refused(tmp_path):
     mask_file(tmp_path, np.full((3, 3, 3), 0.5), "atlas.nii.gz")
     with pytest.raises(DataError, match="CAPE-E122"):
         mask_space(replace(CONFIG, feature_space="atlas"), tmp_path)
-
-
-# ------------------------------------------------------------------------------- images
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])

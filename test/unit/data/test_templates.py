@@ -213,8 +213,6 @@ def test_a_table_that_does_not_fit_the_maps_is_refused(tmp_path, text, words) ->
     assert words in str(caught.value)
 
 
-# -- an atlas --------------------------------------------------------------------------------------
-
 REGIONS = np.where(LABELS > 0, 7, 0)
 REGIONS[1:3] *= 3  # labels 7 and 21
 REGIONS[:, 1] = 0  # .. which do not cover the mask
