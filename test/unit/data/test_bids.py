@@ -90,8 +90,6 @@ def test_numbers_in_names_count_by_their_value():
     assert sorted(["b", "2", "a", "10"], key=natural_key) == ["2", "10", "a", "b"]
 
 
-# -- typed layouts: whose each file is in one way, or the site is refused --------------------------
-
 # Pattern, path, and (person, session, run); "": it does not fit; "two": it fits in two ways
 PATHS = [
     ("{subject}/rest.nii", "ann/rest.nii", ("ann", "", "")),
