@@ -406,9 +406,10 @@ def test_a_run_whose_results_were_moved_away_begins_anew(data, tmp_path, monkeyp
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(module.RunSetup, "write", stop)
-        simulate(data, **given)
+        with pytest.raises(KeyboardInterrupt):
+            simulate(data, **given)
     (tmp_path / "out" / "consortium").rename(tmp_path / "moved")
     played = []
     assert maps(simulate(data, **given, on_progress=played.append)) == maps(tmp_path / "moved")
