@@ -154,6 +154,9 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
     with _stopped_by_sigterm(), folder_lock(work, "this results folder", patience=0.0):
         # Under the lock: what lies here is of a simulation that was stopped or killed.
         state = None if options.replace else read_state(work, setup, sites)
+        there = any(path.is_dir() for path in (work / "remote" / "transfer", out / "consortium"))
+        if state is not None and IN_PLACE in state and not there:
+            state = None  # somebody moved its results away
         if state is None:
             _leave_run(work, sites)
             empty(work)
