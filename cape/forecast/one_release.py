@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from cape.algorithms.templates import FEW_TEMPLATES, MAX_TEMPLATES
-from cape.forecast.rule import ForecastRule, RunSize
+from cape.forecast.rule import ForecastRule, RunSize, size_text
 from cape.frozen import dataclass
 
 # Minimum G, size of the kernel basis d, components R, number of them found again in other people
@@ -99,23 +99,25 @@ class SpatialRule(ForecastRule):
         if g < MIN_CLEAR_G:
             need = f"{MIN_CLEAR_G:.0f} to be sure, {MIN_SPATIAL_G:.0f} at least"
         expected = self._expected(g)
-        about = f"the effective size is {g:.0f}, and {self.noun} need {need}"
+        size = size_text(g, MIN_CLEAR_G, MIN_SPATIAL_G)
+        about = f"the effective size is {size}, and {self.noun} need {need}"
         return f"{about}: {expected}" if expected else about
 
     def networks(self, g: float) -> str:
         row = _row_at(g) if self.brains else None
-        return "" if row is None else f"{row[3]} of {row[2]}"
+        # What was measured of 12 maps says nothing of 3.
+        return "" if row is None or row[2] != self.n_components else f"{row[3]} of {row[2]}"
 
     def _expected(self, g: float) -> str:
         if (row := _row_at(g)) is None:
             return "the maps would mostly show noise"
         if not self.brains:
             return ""
-        claimed = row[4]
-        return (
-            f"about {self.networks(g)} maps are expected to be networks of other people, too, "
-            f"{claimed or 'none'} of them marked yes ({MEASURED_ON})"
-        )
+        marked = f"{row[4] or 'none'} of them marked yes ({MEASURED_ON})"
+        if not (networks := self.networks(g)):
+            has = f"{row[3]} of {row[2]} maps of such a run were networks of other people, too"
+            return f"{has}, {marked}; of {self.n_components} nothing was measured"
+        return f"about {networks} maps are expected to be networks of other people, too, {marked}"
 
     def synthetic_data(self, g: float) -> str:
         return (
@@ -166,7 +168,8 @@ class TemplateRule(ForecastRule):
         needed = self.needed_g()
         noise = "" if g >= needed else ": the maps would mostly show noise"
         many = f"{self.n_components} " if self.n_components > FEW_TEMPLATES else ""
-        return f"the effective size is {g:.0f}, and {many}{self.noun} need {needed:.0f}{noise}"
+        size = size_text(g, needed)
+        return f"the effective size is {size}, and {many}{self.noun} need {needed:.0f}{noise}"
 
     def _changes(self, size: RunSize, g: float) -> tuple[str, ...]:
         fewer = self.largest_components(g)

@@ -135,7 +135,7 @@ def error(outcome: Outcome, best: Outcome) -> float:
 
 @pytest.mark.parametrize("name", [name for name in PRIVATE if "ica" in name] + ["capedualreg"])
 def test_1_2_maps_know_no_unit_of_people_or_sites_and_no_mean(name) -> None:
-    """Each site in a unit of its own, as files are read by default; seeds of noise know the data."""
+    """Each site in a unit of its own, as files are read by default; noise knows the data."""
     times = {"local0": 1000.0, "local1": 0.001, "local2": 1.0}
     arrays = {site: [X.T for X in each] for site, each in helper.datasets().items()}
     moved = {
@@ -149,7 +149,7 @@ def test_1_2_maps_know_no_unit_of_people_or_sites_and_no_mean(name) -> None:
         cape.Consortium(sites, space=space).run(computation=name, settings=settings, seed=3).maps
         for sites in (arrays, moved)
     )
-    np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(other, one, rtol=2e-3, atol=2e-3)  # float32
 
 
 # -- 4, 5: order and names -------------------------------------------------------------------------
