@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NOBODY = 5
 # What no command can delete
 STAYS = (
-    "Results of finished runs: sums over all people with noise, which no deletion changes.",
+    "Results of runs with noise: sums over all people, which no deletion changes.",
     "Counts and ranges over all people in methods.md and site.json of private folders.",
     "Your own files: images, tables of people, site-policy.toml, logs of --log-file, backups.",
 )
@@ -109,7 +109,8 @@ def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) 
         yield f"Labels that look alike are not touched: {', '.join(traces.alike)}"
     yield "Stays:"
     yield from (f"  {each.path}: {each.why}" for each in traces.stays)
-    yield from (f"  {line}" for each in traces.charged for line in _ledger_lines(each))
+    like = "" if traces.is_known else " by labels that look alike"
+    yield from (f"  {line}" for each in traces.charged for line in _ledger_lines(each, like))
     yield from (f"  {line}" for line in STAYS)
     if listed:
         yield "STILL LISTED for the next run; take the files away, or write 1 in the column "
@@ -119,7 +120,7 @@ def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) 
         yield "Nothing is deleted yet: type it again with --yes."
 
 
-def _ledger_lines(charged: Charged) -> Iterator[str]:
+def _ledger_lines(charged: Charged, like: str) -> Iterator[str]:
     from cape.privacy.accounting import display_epsilon
     from cape.site.ledger_texts import SHOWN_DIGITS, command, mu_text
 
@@ -129,7 +130,7 @@ def _ledger_lines(charged: Charged) -> Iterator[str]:
         spent = f"{charged.path}: {runs}; whose cannot be told without {charged.lacks}"
     if charged.delta is not None:
         epsilon = display_epsilon(charged.cost.epsilon(charged.delta))
-        spent = f"{charged.path}: spent in {charged.listed} of {runs}: "
+        spent = f"{charged.path}: spent in {charged.listed} of {runs}{like}: "
         spent += f"{mu_text(charged.cost)}, epsilon {epsilon} at delta {charged.delta:g}"
     yield f"{spent}; it stays spent, and holds no name"
     for run in dict.fromkeys(charged.open_runs):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cape.cli.common import AsJson, RefusedEnd, Replace, check_free, result
+from cape.cli.common import AsJson, RefusedEnd, Replace, check_free, present, result
 from cape.counting import number_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def people_command(
     folder: Path,
     layout: str = "",
     bids_filter: str | None = None,
+    bids_exclude: str | None = None,
     write: Path | None = None,
     replace: Replace = False,
     as_json: AsJson = False,
@@ -35,7 +36,7 @@ def people_command(
     saved = []
     if layout:
         saved.append(f"saved in {keep_layout(folder, layout)}, which never leaves this site")
-    found = people_below(folder, bids_filter)
+    found = people_below(folder, present(bids_filter=bids_filter, bids_exclude=bids_exclude))
     if write is not None:
         done = write_manifest(write, found)
         saved.append(f"written: {write}{'' if done else _FILL_IN}")

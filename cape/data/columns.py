@@ -15,17 +15,19 @@ import numpy as np
 
 from cape.algorithms.design import Flags
 from cape.algorithms.estimators import Array
-from cape.data.issues import Findings, IssueCode
+from cape.data.issues import WHERE_IT_STANDS, Findings, IssueCode
 from cape.frozen import dataclass
 from cape.settings.documents import toml_key, toml_value
-from cape.settings.own_words import POLICY_FILE, OwnWords
-from cape.settings.question import HALF_RANGE, Outcome, Variable, parse_number, plain
+from cape.settings.own_words import OwnWords
+from cape.settings.question import HALF_RANGE, Outcome, Variable, parse_number, plain, quoted
 
 # Fewest people, or cells, of whom most make a column a fault of its site
 FEWEST_CELLS: Final = 10
 # A column is constant if at most two cells, and a tenth, differ from the most frequent: that one
 # person has what nobody else has must not be told.
 _OTHERS: Final = 2
+# Share of those with a value of whom a level is the one that has it
+_MOST: Final = 0.9
 # People named where a column is told, and words of a column that are shown or mapped
 SHOWN: Final = 3
 _MAX_WORDS: Final = 12
@@ -45,6 +47,8 @@ _UNITS: Final = (
 )
 _TIMES: Final = ((1 / 12, "months for years"), (1 / 365.25, "days for years"))
 _OF_TIME: Final = re.compile(r"age|year|educ|duration|alter", re.IGNORECASE)
+# For a word: a guess by its order (1, 2) would be copied, and groups would be swapped.
+_UNSAID: Final = "..."
 _COMMA: Final = re.compile(r"[+-]?\d+,\d+")
 # Words for one level, in small letters
 _CONTROLS: Final = (
@@ -138,14 +142,21 @@ def seen_outcome(
 
 
 def tell(
-    seen: SeenColumn, words: OwnWords, findings: Findings, *, stops: bool, only_faults: bool
+    seen: SeenColumn,
+    words: OwnWords,
+    findings: Findings,
+    *,
+    stops: bool,
+    only_faults: bool,
+    groups: Mapping[str, Sequence[str]],
 ) -> bool:
     """Note a fault of a whole column, or how many cells are odd; tell whether it is a fault.
 
     `stops`: whether a fault stops the site, which its own file may overrule (`as_it_is`).
+    `groups`: as for `whole_fault`.
     """
     with np.errstate(all="ignore"):  # whatever stands in a cell
-        fault = None if words.takes_as_it_is(seen.name) else whole_fault(seen, words)
+        fault = None if words.takes_as_it_is(seen.name) else whole_fault(seen, words, groups)
     here = words.column(seen.name)
     if fault is not None:
         findings.add(
@@ -177,10 +188,7 @@ def tell(
 def mending(name: str, fault: Fault, words: OwnWords) -> str:
     """Return what the site does about a fault of a column, and what it says if there is none."""
     right = f"as_it_is = {toml_value([*words.as_it_is, name])}"
-    return (
-        f"{fault.remedy}; if the column is right, write {right}; such lines stand, each key once, "
-        f"above all [tables] of the site's own {POLICY_FILE}"
-    )
+    return f"{fault.remedy}; if the column is right, write {right}; {WHERE_IT_STANDS}"
 
 
 def is_reference(level: str) -> bool:
@@ -198,16 +206,41 @@ class Fault(NamedTuple):
     remedy: str
 
 
-def whole_fault(seen: SeenColumn, words: OwnWords) -> Fault | None:
-    """Return the fault of a column as a whole; None without one, or below `FEWEST_CELLS`."""
+def is_sparse(missing: Flags) -> bool:
+    """Tell whether most people of a site lack a column, where they are enough to judge."""
+    return len(missing) >= FEWEST_CELLS and 2 * int(missing.sum()) > len(missing)
+
+
+def asked_of(missing: Flags, groups: Mapping[str, Sequence[str]]) -> str:
+    """Return the level, as `among` has it, of those who have a column that others lack; or ""."""
+    for name, cells in groups.items():
+        have = Counter(plain(cells[m]) for m in np.flatnonzero(~missing).tolist())
+        word, n = have.most_common(1)[0] if have else ("", 0)
+        if word and n >= _MOST * have.total() and len(set(map(plain, cells))) > 1:
+            level = next(cell for cell in cells if plain(cell) == word)
+            return f"{quoted(name)} {quoted(level)}"
+    return ""
+
+
+def whole_fault(
+    seen: SeenColumn, words: OwnWords, groups: Mapping[str, Sequence[str]]
+) -> Fault | None:
+    """Return the fault of a column as a whole; None without one, or below `FEWEST_CELLS`.
+
+    `groups`: the levels of the same people in other columns, by which the owner may ask some alone.
+    """
     n, missing = len(seen.labels), int(seen.missing.sum())
     cells = n - missing
-    if n >= FEWEST_CELLS and 2 * missing > n:
+    if is_sparse(seen.missing):
         other = f'variables.{toml_key(seen.name)}.column = "..."'
         remedy = f"fill the cells, or name the column that is meant, as {other}"
         if seen.is_outcome:
             lacks = toml_value([*words.lacks, seen.name])
             remedy += f", or write lacks = {lacks} if it was not measured"
+        else:
+            remedy += ", or ask the owner to take it out of the formula"
+            if among := asked_of(seen.missing, groups):
+                remedy += f" or to ask among = {toml_value(among)}"
         return Fault(f"{missing} of {n} people have no value", remedy)
     if cells < FEWEST_CELLS:
         return None
@@ -275,10 +308,10 @@ def fault_of_levels(seen: SeenColumn, cells: int) -> Fault:
     spelled = _spelled(seen)
     shown = ", ".join(f"'{spelled[word][:20]}'" for word in often[:SHOWN])
     what = f"{len(seen.others)} of {cells} are of none of {', '.join(seen.levels)}, such as {shown}"
-    pairs, is_sure = _paired(_absent(seen), often[:_MAX_WORDS])
+    pairs = _paired(_absent(seen), often[:_MAX_WORDS])
     if not pairs:
         return Fault(what, "correct the cells, or ask the owner for other levels")
-    doubt = "" if is_sure else ", or the words the other way round: only the site knows"
+    doubt = f', with the word that means it for "{_UNSAID}"' if _UNSAID in pairs.values() else ""
     return Fault(f"{what}: another coding?", f"write {_lines(seen, pairs)}{doubt}")
 
 
@@ -291,7 +324,7 @@ def _lines(seen: SeenColumn, pairs: Mapping[str, str]) -> str:
     """Return what the site writes where a word stands for a level."""
     column, spelled = toml_key(seen.name), _spelled(seen)
     return ", ".join(
-        f"levels.{column}.{toml_key(level)} = {toml_value(spelled[word])}"
+        f"levels.{column}.{toml_key(level)} = {toml_value(spelled.get(word, word))}"
         for level, word in pairs.items()
     )
 
@@ -312,11 +345,10 @@ def same_words(levels: Sequence[str], often: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def _paired(levels: Sequence[str], often: Sequence[str]) -> tuple[dict[str, str], bool]:
-    """Return a word for levels, and whether words say so rather than their order."""
+def _paired(levels: Sequence[str], often: Sequence[str]) -> dict[str, str]:
+    """Return a word for levels: `_UNSAID` where one of them is meant, and only the site knows."""
     pairs = same_words(levels, often)
-    rest = [level for level in levels if level not in pairs]
-    left = sorted(word for word in often if word not in pairs.values())
-    if not rest or len(left) < len(rest) or len(left) > len(rest) + 1:
-        return pairs, True
-    return {**pairs, **dict(zip(rest, left, strict=False))}, False
+    rest, n_left = len(levels) - len(pairs), len(often) - len(pairs)
+    if rest <= n_left <= rest + 1:
+        pairs |= {level: _UNSAID for level in levels if level not in pairs}
+    return pairs

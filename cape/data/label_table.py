@@ -46,7 +46,11 @@ def table_beside(image: Path) -> Path | None:
     tables = {
         path: _stem(path.name) for path in image.parent.iterdir() if path.name.endswith(_TABLES)
     }
-    near = [path for path, name in tables.items() if len(name) > 2 and stem.startswith(name)]
+    near = [
+        path
+        for path, name in tables.items()
+        if name == stem or (len(name) > 2 and stem.startswith(name))
+    ]
     fault = None
     # Of two as near, the one that may say most: a table with a header.
     near.sort(key=lambda p: (-len(tables[p]), *(not p.name.endswith(e) for e in _TABLES), p.name))

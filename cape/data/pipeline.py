@@ -31,7 +31,7 @@ from cape.data.issues import Finding, Findings, IssueCode, in_full
 from cape.data.kept_subjects import SubjectReduction
 from cape.data.runs import Person, unread
 from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
-from cape.data.templates import alike, with_templates
+from cape.data.templates import alike, check_names, with_templates
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
@@ -179,6 +179,8 @@ def load_site(
     findings.raise_if_blocked()
     if files.how.templates and files.space is not None:
         # Refused before hours of reading.
+        if config.question and config.question.measure:
+            check_names(maps or base, config.question.measure, site=site)
         sent = files.how.sends_maps
         if pairs := alike(with_templates(files.space, maps or base, site=site, sent=sent)):
             findings.add(IssueCode.MAPS_ALIKE, pairs)

@@ -184,7 +184,8 @@ class TemporalRule(rule.ForecastRule):
 
     def reason(self, g: float) -> str:
         sure, possible = self.needed_g(), self.refused_below()
-        about = f"the effective size is {g:.0f}, and {self.n_components} {self.noun} need"
+        size = rule.size_text(g, sure, possible)
+        about = f"the effective size is {size}, and {self.n_components} {self.noun} need"
         if self.unmeasured and g >= possible:
             return f"{about} {sure:.0f}, but {self.unmeasured} was not measured"
         if g >= sure:

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from cape.data import folders
@@ -39,12 +40,12 @@ class SitePeople:
     warnings: tuple[str, ...]
 
 
-def config_for(folder: Path, bids_filter: str | None = None) -> Config:
+def config_for(folder: Path, chosen: Mapping[str, object] = MappingProxyType({})) -> Config:
     """Return the owner's settings beside a folder, else settings that fit its files.
 
-    Without a settings.toml nothing is filtered but by `bids_filter`.
+    `chosen`: ``bids_filter`` and ``bids_exclude`` in place of the owner's; without a settings.toml
+    nothing else filters.
     """
-    chosen = {} if bids_filter is None else {"bids_filter": bids_filter}
     if (beside := settings_beside(folder)) is not None:
         return read_settings(beside, chosen).config
     space = {"feature_space": folders.space_for(folders.names_below(folder)), "bids_filter": ""}
@@ -52,7 +53,7 @@ def config_for(folder: Path, bids_filter: str | None = None) -> Config:
 
 
 def people_below(
-    folder: Path, bids_filter: str | None = None, layout: str = ""
+    folder: Path, chosen: Mapping[str, object] = MappingProxyType({}), layout: str = ""
 ) -> tuple[SitePeople, ...]:
     """Return the people of a site's folder, or of every site's folder below it."""
     found = []
@@ -63,7 +64,7 @@ def people_below(
         words = folders.words_beside(base)
         words = replace(words, layout=layout) if layout else words
         findings, participants = Findings(site, strict=True), base / folders.PARTICIPANTS
-        people = read_people(base, config_for(base, bids_filter), findings, words=words)
+        people = read_people(base, config_for(base, chosen), findings, words=words)
         if not (people.people or people.unstated) and (words.tables or participants.is_file()):
             findings = Findings(site, strict=True)
             people = people_of_tables(base, words, findings)

@@ -232,8 +232,10 @@ def check_site(
     """Return all findings of `join` for a site; `headers_only` skips the data, others as above."""
     began, hint = time.monotonic(), ""
     is_shipped = policy == SitePolicy()
+    of_counts = "Give that file with --policy." if is_shipped else ""
     if is_shipped and policies_below(base):
-        hint, is_shipped = ONLY_FORBIDS, False
+        hint = of_counts = ONLY_FORBIDS
+        is_shipped = False
     if policy.words == OwnWords():  # as a run that takes the file in the folder for its own
         policy = replace(policy, **asdict(words_beside(base)))
     try:
@@ -264,7 +266,7 @@ def check_site(
     # The policy judges settings only with a budget; counts leave whatever that will be.
     if not owner.has_budget:
         unheard: list[Finding] = []
-        with _noted(unheard, hint):
+        with _noted(unheard, of_counts):
             policy.check_counts(site, owner.config)
         # A lab that is alone needs no policy; whoever has one reads here what it refuses.
         refused += map(_before_others, unheard) if is_shipped else unheard
@@ -274,7 +276,7 @@ def check_site(
         )
         for refusal in policy.refusals(site, owner.computation.name, owner.config):
             # The public text of a refused count says what to write.
-            refused.append(_finding(refusal, hint if refusal.code == "CAPE-E168" else fix))
+            refused.append(_finding(refusal, of_counts if refusal.code == "CAPE-E168" else fix))
     if accepted is not None:
         with _noted(refused, "Add subjects, or lower min_subjects in the site's policy."):
             policy.check_size(site, accepted.n_subjects)
@@ -343,10 +345,12 @@ def _with_templates(inspection: Inspection, maps: Path, config: Config, site: st
     accepted = inspection.accepted
     if accepted is None or not resolve(config).templates:
         return inspection
-    from cape.data.templates import alike, with_templates
+    from cape.data.templates import alike, check_names, with_templates
 
     filled, findings, told = None, list(inspection.findings), Findings(site)
     with _noted(findings, "Put the file that the owner sent into the site's folder."):
+        if config.question and config.question.measure:
+            check_names(maps, config.question.measure, site=site)
         sent = resolve(config).sends_maps
         space = with_templates(accepted.space, maps, site=site, sent=sent)
         filled = replace(accepted, space=space)

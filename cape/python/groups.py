@@ -36,7 +36,7 @@ _OF_FRAMES = (
     (re.compile(rf"levels\.{_KEY}\.({_KEY}) = ({_WORD})"), r"\2 as \1"),
     (re.compile(rf"write variables\.{_KEY}\.times = ([^ ,;]+)"), r"multiply the column by \1"),
     (re.compile("ask the owner for a narrower range"), "give a narrower range"),
-    (re.compile(r"write as_it_is = (\[.*?\]); such lines stand[^.]*\.toml"), r"give as_it_is=\1"),
+    (re.compile(r"write as_it_is = (\[.*?\]); such lines stand.*--policy"), r"give as_it_is=\1"),
     (re.compile(r"write decimal_commas = \[[^)]*\), or numbers"), "write numbers"),
     (re.compile("ask the owner for another range"), "give another range"),
     (re.compile("ask the owner for other levels"), "give other levels"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from cape.computations.ica.recipe import CALIBRATED, as_spatial
 from cape.computations.ica.settings import LeftRightConfig
 from cape.counting import CountedPeople
 from cape.delimited import written_cell
-from cape.errors import ConfigError
+from cape.errors import CapeWarning, ConfigError
 from cape.protocol.model import Roster
 from cape.protocol.outcome import (
     ContrastOutcome,
@@ -120,8 +120,11 @@ def add_score(
     real = charged and results.private and results.n_sites == 1 and not synthetic
     results = replace(results, simulation=not real, synthetic=synthetic, counted=counted)
     # The budget is spent: names must not cost the results.
-    with suppress(ConfigError) if isinstance(results, MapResults) else nullcontext():
+    try:
         results = results if maps is None else _with_maps(folder, results, maps)
+    except ConfigError as err:
+        if not isinstance(results, MapResults):
+            warnings.warn(f"the maps are not shown: {err}", CapeWarning, stacklevel=3)
     if isinstance(results, MapResults):  # tables have no planted truth
         results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
     _write_again(folder, results)
@@ -153,7 +156,9 @@ def _with_maps(folder: Path, results: Results, maps: Brought) -> Results:
         return results
     found = results.comparison
     names = found.regions or [one.name for one in found.asked.outcomes]
-    found = replace(found, networks=network_maps.bring(folder, maps, names, found.networks))
+    of_maps = found.networks if found.asked.measure else ()
+    networks = network_maps.bring(folder, maps, names, of_maps) or found.networks
+    found = replace(found, networks=networks)
     comparison.write_tables(folder, found)
     return replace(results, comparison=found)
 

@@ -145,7 +145,10 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
     files.write_text(private / "sent.jsonl", sent)
     if site.people is not None:
         table = site.people()
-        rows = ([files.cell(value) for value in row] for row in table.rows)
+        # As in the table of subjects: public order is another in each run.
+        order = {label: k for k, label in enumerate([*(one[0] for one in people), *summary.failed])}
+        ordered = sorted(table.rows, key=lambda row: order.get(str(row[0]), len(order)))
+        rows = ([files.cell(value) for value in row] for row in ordered)
         files.write_table(private / PEOPLE_TABLE, table.header, rows)
         network_maps.write_of_site(private, site.space)
     # The whole chain: the site itself can prove what it agreed to.

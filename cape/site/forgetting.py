@@ -48,6 +48,7 @@ _UNTOLD: Final = "findings by file, and no table tells whose the files are"
 _ARRAYS: Final = "cape-*.arrays*"
 _JOURNAL: Final = ".cape"
 _OF_RUN: Final = "cape-site.json"
+RESULTS_FILE: Final = "results.json"
 # What a simulation's working folder is known by, also one that is half deleted: never by names that
 # other programs use as well
 _IN_WORK: Final = (
@@ -55,6 +56,10 @@ _IN_WORK: Final = (
     *("*/cache/cape-*", "replaced/*/private", "replaced/*/cape-*"),
 )
 BUSY: Final = "a run computes here now; type this again later"
+NOISELESS: Final = (
+    "exact sums of a run without noise: beside those of a run without this person they tell what "
+    "the person has; delete this folder if the person was in it"
+)
 UNKNOWN: Final = (
     "no ledger here knows its run, which may go on: name the ledger with --file; without one, "
     "delete this folder if the run does not go on; then type this again"
@@ -149,7 +154,7 @@ def traces_of(
     left = [at for at in below if not any(at.is_relative_to(each) for each in gone)]
     of_journals, open_journals = _of_journals((j for j in journals if j.path in left), runs)
     of_runs = [*removals, *_of_arrays(left), *of_journals]
-    stays += open_journals
+    stays += [*open_journals, *(Stays(path=at, why=NOISELESS) for at in left if _is_exact(at))]
     of_person: list[Removal] = []
     for at in (at for at in private if at in left):
         if _is_busy(at):
@@ -179,7 +184,8 @@ def traces_of(
     ]
     alike = {text for text in labels - own if likeness(bare(text)) == likeness(label)}
     by_name = [each for each in of_person if not each.is_of_all]
-    is_known = own or by_name or any(each.listed for each in charged)
+    # A ledger recognises labels that look alike: there 50 may be the 050 of a folder.
+    is_known = own or by_name or (not alike and any(each.listed for each in charged))
     return Traces(
         label=label,
         is_known=bool(is_known or _is_told(below, private, label, named)),
@@ -188,6 +194,13 @@ def traces_of(
         charged=tuple(charged),
         alike=tuple(sorted(alike)),
     )
+
+
+def _is_exact(at: Path) -> bool:
+    """Tell whether a folder holds results without noise."""
+    with contextlib.suppress(OSError, ValueError, TypeError):  # of another program
+        return files.read_json(at / RESULTS_FILE).get("private") is False
+    return False
 
 
 def _is_busy(at: Path) -> bool:

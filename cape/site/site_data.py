@@ -83,7 +83,7 @@ class FileSource:
         self._base, self._site, self._working = base, site, working
         self._strict, self._stop = strict, stop_if_most_fail
         self._words, self._min_group = words, min_group
-        # Called with "read" or "report", and how many subjects were read so far
+        # Called with "read", "read once" or "report", and how many subjects were read so far
         self.on_subject: Callable[[str, int], None] = lambda stage, done: None
         self.is_read = False  # whether anybody's data were looked at
         sources = ("data", "manifest", "bids")
@@ -119,6 +119,9 @@ class FileSource:
                 check_layout_is_said(files.listed, self.config)
                 opened()
 
+            # Maps of single people need their voxels again, a comparison's rows do not.
+            stage = "read" if self.config.question is None else "read once"
+
             def loaded() -> SiteData:
                 accepted, self._reduced = load_site(
                     self._base,
@@ -132,7 +135,7 @@ class FileSource:
                     store=None if self._store is None else DataStore.open(self._store),
                     before_records=opened,
                     before_reading=reading,
-                    on_subject=lambda done, total: self.on_subject("read", done),
+                    on_subject=lambda done, total: self.on_subject(stage, done),
                     words=self._words,
                     maps=self._maps,
                 )

@@ -46,8 +46,8 @@ def fuzz(name: str, seconds: int, corpus: Path, found: Path) -> tuple[int, str]:
     for i, seed in enumerate(targets.TARGETS[name].seeds):
         (seeds / f"seed-{i:03d}").write_bytes(seed[:LONGEST_INPUT])
     environment = {
-        **os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}", "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
+        **os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE, HERE.parent))),
+        "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     done = subprocess.run(
         [
@@ -75,7 +75,7 @@ def main() -> int:
     if sys.argv[1:2] == ["--child"]:
         child(sys.argv[2], sys.argv[3:])
         return 0
-    sys.path[:0] = [str(ROOT), str(HERE)]
+    sys.path[:0] = [str(ROOT), str(HERE), str(HERE.parent)]  # cape, targets, support
     import targets
 
     parser = argparse.ArgumentParser(description="Fuzz every decoder and reader of files.")

@@ -104,6 +104,19 @@ def test_phases_of_every_run_have_plain_words():
     assert module.PHASE_WORDS[PROBE] == "exchanging keys"
 
 
+def test_a_comparison_reads_people_once(capsys):
+    """ "about 2 min left" stood there for eleven of 99 people, seconds before the end."""
+    clock, left = Clock(), {}
+    for stage in ("read", "read once"):
+        printer = RunProgress(as_json=True, quiet=False, clock=clock)
+        clock.now += 60.0
+        printer.subject(stage, 90, 99)
+        told = json.loads(capsys.readouterr().out)
+        assert told["stage"] == "read"
+        left[stage] = told["seconds_left"]
+    assert left == {"read": 6 + 15 + 66 + 40, "read once": 6 + 15 + 10}
+
+
 def test_a_terminal_has_one_live_line(monkeypatch):
     from rich.console import Console
 

@@ -18,6 +18,7 @@ from cape.errors import ConfigError
 from cape.planning.consortium_folder import read_settings
 from cape.planning.first_settings import InitOptions, propose
 from cape.planning.public_maps import of_maps, proposed_question, why_no_pairs
+from cape.planning.run_headers import MOTION
 from cape.settings.measures import outcome_names
 from cape.settings.question import parse_measure
 from test.support.surfaces import axis, parcels, write_cifti, write_owner_files
@@ -66,12 +67,13 @@ def run(
     task: str = "rest",
     tr: float = 2.0,
     more: str = "_desc-preproc",
+    n_times: int = N_TIMES,
 ) -> None:
     """Write a run as fMRIPrep does; only its header is read, so it is small."""
     stem = base / label / "func" / f"{label}_task-{task}"
     stem.parent.mkdir(parents=True, exist_ok=True)
     for name in space.split("+"):
-        small = nib.Nifti1Image(np.zeros((3, 4, 3, N_TIMES), np.int16), np.diag([8.0, 8, 8, 1]))
+        small = nib.Nifti1Image(np.zeros((3, 4, 3, n_times), np.int16), np.diag([8.0, 8, 8, 1]))
         small.to_filename(f"{stem}_space-{name}{more}_bold.nii.gz")
         Path(f"{stem}_space-{name}{more}_bold.json").write_text(json.dumps({"RepetitionTime": tr}))
     confounds(Path(f"{stem}_desc-confounds_timeseries.tsv"))
@@ -417,6 +419,30 @@ def test_a_run_without_a_table_is_named_and_confounds_stay_on(tmp_path):
     assert said["confound_strategy"] == on
     assert "has no confound table" not in counts
     assert "participants.tsv, line 4" in counts
+
+
+def test_it_is_said_why_motion_has_six_signals(tmp_path):
+    """One short run changed the cleaning of everybody without a word; its name stays here."""
+    derived = ("_derivative1", "_power2", "_derivative1_power2")
+    whole = (*COLUMNS, *(f"{name}{end}" for name in MOTION for end in derived))
+    for label in ("sub-1", "sub-2", "sub-3"):
+        run(tmp_path, label, n_times=120)
+        confounds(tmp_path / label / f"func/{label}_task-rest_desc-confounds_timeseries.tsv", whole)
+    said, counts = settings(tmp_path)
+    assert said["confound_strategy"].startswith("motion=full")
+    assert "6 signals" not in counts + propose(InitOptions(folder=tmp_path)).text
+    name = "sub-2/func/sub-2_task-rest_space-MNI152NLin2009cAsym_desc-preproc_bold.nii.gz"
+    short = nib.Nifti1Image(np.zeros((3, 4, 3, 12), np.int16), np.diag([8.0, 8, 8, 1]))
+    short.to_filename(tmp_path / name)
+    said, counts = settings(tmp_path)
+    assert said["confound_strategy"].startswith("motion=basic")
+    assert f"because 1 of 3 runs has fewer than 100 volumes: {name}; init" in counts
+    text = propose(InitOptions(folder=tmp_path)).text
+    assert "# Of motion 6 signals and not 24: some runs have fewer than the 100 volumes" in text
+    # Maps and comparisons are cleaned otherwise, which stood in config.md alone.
+    assert "a comparison\n# keeps that mean" in text
+    run(tmp_path, "sub-2", n_times=120)  # with a table of 6 signals
+    assert "because some tables lack the derivatives" in settings(tmp_path)[1]
 
 
 # -- tables --------------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ def test_people_without_names_are_of_one_site_each() -> None:
             {"dx": ["control"] * 30},
             'correct the column; if the column is right, give as_it_is=["dx"].',
         ),
-        ({"dx": ["1", "2"] * 15}, 'write "1" as control, "2" as SZ, or the words the other way'),
+        ({"dx": ["1", "2"] * 15}, 'write "..." as control, "..." as SZ, with the word that means'),
         (
             {"hippocampus": np.linspace(3, 5, 30)},
             "Fix: give outcomes={'hippocampus': (2.5, 5.5)} if all sites have that unit, or "

@@ -14,6 +14,7 @@ import pytest
 import cape.report
 from cape.cli import main
 from cape.data.data_store import DataStore, marks_of
+from cape.data.names import likeness
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import Table
 from cape.report import files
@@ -60,7 +61,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ledger = LifetimeLedgerFile(path=home / "ledger.jsonl", site="local0")
     key, fingerprint = ledger.key()
     people = frozenset(
-        ListedPerson(label=label, files=(), spellings=(label[4:],)).digests(key, ("",))
+        ListedPerson(label=label, files=(), spellings=(label[4:], likeness(label))).digests(
+            key, ("",)
+        )
         for label in LABELS
     )
     for state, nonce in NONCES.items():
@@ -213,13 +216,34 @@ def test_an_interruption_at_any_step_is_mended_by_the_same_command(
     assert {name for name in same if same[name] != wanted[name]} == set()
 
 
-def test_labels_that_look_alike_are_named_and_left_alone(site) -> None:
+def test_labels_that_look_alike_are_named_and_left_alone(site, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("CAPE_CACHE", "none")
     before = content(site)
     traces = traces_of("sub-1", [site])
     assert traces.removals == tuple(r for r in traces.removals if r.path.suffix == ".arrays"
                                     or r.path.name == ".cape")  # fmt: skip
     assert traces.alike == ("sub-01",)
     assert content(site) == before
+    # "spent in 2 of 2 runs" and exit code 0 of a misspelt label passed for done.
+    assert [each.listed for each in traces.charged] == [2]
+    assert not traces.is_known
+    assert main(["forget", "sub-1", str(site)]) == 5
+    told = capsys.readouterr().out
+    assert "spent in 2 of 2 runs by labels that look alike: " in told
+    assert "not touched: sub-01" in told
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_results_without_noise_are_named_for_deletion(site, private: bool, capsys) -> None:
+    """It said of exact means with and without a person that noise protects them."""
+    exact = site / "study" / "consortium"
+    exact.mkdir(parents=True)
+    (exact / "results.json").write_text(json.dumps({"private": private}))
+    (site / "results.json").write_text("[]")  # of another program
+    named = [each.path for each in found(site).stays if "delete this folder" in each.why]
+    assert named == ([] if private else [exact])
+    main(["forget", "sub-01", str(site)])
+    assert (str(exact) in capsys.readouterr().out) is not private
 
 
 def test_the_command_shows_first_and_deletes_when_told(site, typed, monkeypatch) -> None:
