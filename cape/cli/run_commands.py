@@ -64,12 +64,10 @@ def simulate_command(
     for who in () if policy_file else refused_by_policies(directory, overrides, maps):
         common.warn(f"a real run would be refused by {who} (cape policy)", as_json=as_json)
     policy = None if policy_file is None else _policy_of(policy_file)
-    if _ledger_of(policy) and not quiet:
-        # Before it is spent: near its end a run has charged nearly all of its epsilon.
-        then = "begins, and charges, anew" if through == "nvflare" else "goes on, charged once"
-        common.warn(
-            f"a run that is stopped keeps its charges; typed again, it {then}", as_json=as_json
-        )
+    # Before it is spent: near its end a run has charged nearly all of its epsilon.
+    charges = _ledger_of(policy) is not None
+    if not quiet and (text := _if_stopped(through, charges=charges, replace=replace)):
+        common.warn(text, as_json=as_json)
     begin = functools.partial(
         simulate,
         through=through,
@@ -85,6 +83,18 @@ def simulate_command(
     )
     again = "the same command without --replace" if replace else "the same command"
     _follow(begin, directory, policy, out, again, show=show, as_json=as_json, quiet=quiet)
+
+
+def _if_stopped(through: str, *, charges: bool, replace: bool) -> str:
+    """Return what is lost if a run is stopped; empty if it goes on and charges nothing."""
+    from cape.simulation.ways import WAYS
+
+    if through not in WAYS:
+        then = "begins, and charges, anew" if charges else "begins anew"
+        return f"a run through {through} that is stopped cannot go on: typed again, it {then}"
+    typed = "typed again without --replace" if replace else "typed again"
+    kept = f"a run that is stopped keeps its charges; {typed}, it goes on, charged once"
+    return kept if charges else ""
 
 
 def _policy_of(path: Path) -> SitePolicy:

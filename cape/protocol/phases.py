@@ -15,7 +15,7 @@ import functools
 import hashlib
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -363,8 +363,8 @@ def advance_aggregator(
     """Combine a round's replies; return state, broadcast, and whether the run ended."""
     phase = run.phase
     _agree(run, inbox)
-    # Missing sites are found before anything is combined, so no sum is silently smaller.
-    party.lost = _missing(run.cursor, run.model.attendance(), sorted(inbox, key=str.encode))
+    # Before anything is combined, so that no sum is silently smaller
+    _check_attendance(run.cursor, run.model.attendance(), frozenset(inbox))
     party.cursor, party.ledger, party.transcript = run.cursor, run.ledger, run.transcript
     # COINSTAC lists sites in order of arrival; a float sum depends on that order.
     replies = {site: inbox[site].body for site in sorted(inbox, key=str.encode)}
@@ -400,19 +400,18 @@ def _wrap(run: Run[M], cursor: Cursor, body: T) -> Envelope[T]:
     )
 
 
-def _missing(
-    cursor: Cursor, attendance: Attendance | None, answered: Sequence[str]
-) -> frozenset[str]:
-    """Return the sites that were asked and did not answer; ConsortiumError if too few answered."""
+def _check_attendance(
+    cursor: Cursor, attendance: Attendance | None, present: frozenset[str]
+) -> None:
+    """Raise ConsortiumError if too few of those that were asked answered, or another site."""
     if attendance is None:
-        return frozenset()
-    expected, present = frozenset(attendance.sites), frozenset(answered)
+        return
+    expected = frozenset(attendance.sites)
     lost, strange = expected - present, present - expected
     if lost and len(expected & present) < attendance.least:
         raise ConsortiumError("E156", site=min(lost), phase=cursor.phase, round=cursor.round)
     if strange:
         raise ConsortiumError("E204", field="list of sites", sites=f"{min(strange)} was not asked")
-    return lost
 
 
 def _agree(run: Run[M], inbox: Mapping[str, AnyEnvelope]) -> None:

@@ -568,7 +568,9 @@ def simulate(
     image, memory : str; the image of docker and coinstac, and the memory of a container
     maps : path, optional
         Results of a finished run, or a file of public templates (capecontrast, capedualreg).
-    replace : bool; begin anew where a run has ended, or was stopped; else a stopped one goes on
+    replace : bool
+        Begin anew where a run has ended, or was stopped; else a stopped one goes on, but through an
+        engine or containers.
     all_pages : bool; draw the page of every site, not of the first alone
     on_subject : callable, optional; called after every person read
 

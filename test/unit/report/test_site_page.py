@@ -378,13 +378,9 @@ def test_the_closing_reply_is_added_only_where_a_list_is_kept(private, tmp_path)
 
 @pytest.mark.usefixtures("_no_pictures")
 def test_connectivity_is_ordered_by_network_and_only_maps_with_a_name_have_one(tmp_path):
-    import nibabel
-
     from cape.report import labels
 
-    mask = nibabel.load(Path(cape.__file__).parent / "space" / "masks" / "MNI152-10mm.nii.gz")
-    inside, affine = np.asarray(mask.dataobj) > 0, np.asarray(mask.affine)
-    space = FeatureSpace.of_labels("mask", inside.astype(np.int32), affine, "MNI152")
+    space = example.brain()
     values = labels.bundled(space).values
     noise = np.random.default_rng(0).standard_normal((space.n_features, 1))
     A = np.c_[values[:, 12], noise, values[:, 2]]  # visual, nothing, default mode

@@ -22,6 +22,7 @@ from cape.errors import CapeError, CapeWarning, ConfigError, StoppedError
 from cape.planning.consortium_folder import read_settings
 from cape.privacy.accounting import display_epsilon
 from cape.protocol import phases, wire
+from cape.python import api
 from cape.report.site_page import render_site as drawn
 from cape.simulation import going_on, run_loop
 from cape.simulation import simulate as module
@@ -581,3 +582,49 @@ def test_the_policy_command_shows_every_key(tmp_path, typed) -> None:
     assert "min_subjects = 3" in typed("policy", str(path)).out
     path.write_text("max_site = 9\n")
     assert "did you mean 'max_sites'" in typed("policy", str(path), code=2).err
+
+
+@pytest.mark.parametrize("through", ["docker", "coinstac", "nvflare"])
+def test_what_cannot_go_on_says_so_before_anything_is_lost(
+    data, tmp_path, monkeypatch, capsys, through
+) -> None:
+    """Through COINSTAC or containers nothing was said: after a night the run began anew."""
+
+    def stopped(*folders, **given) -> None:
+        said = " ".join(capsys.readouterr().err.split())
+        assert "that is stopped cannot go on: typed again, it begins" in said
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "simulate", stopped)
+    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    line = ["simulate", str(data), "--out", str(tmp_path / "out"), "--through", through, *given]
+    assert main(line) == 130
+    assert "the same command starts it again" in " ".join(capsys.readouterr().err.split())
+    policy = tmp_path / "policy.toml"
+    policy.write_text('ledger_file = "ledger.jsonl"\nmax_total = []\nmax_run = []\n')
+    monkeypatch.setattr(api, "simulate", lambda *folders, **given: stopped())
+    assert main([*line, "--policy", str(policy)]) == 130
+
+
+@pytest.mark.parametrize(
+    ("replace", "said"),
+    [
+        (False, "charges; typed again, it goes on"),
+        (True, "typed again without --replace, it goes on"),
+    ],
+)
+def test_how_a_charged_run_goes_on_is_said_before_it_begins(
+    data, tmp_path, monkeypatch, capsys, replace, said
+) -> None:
+    """With --replace the line that was typed begins, and charges, anew."""
+
+    def stopped(*folders, **given) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "simulate", stopped)
+    policy = tmp_path / "policy.toml"
+    policy.write_text('ledger_file = "ledger.jsonl"\nmax_total = []\nmax_run = []\n')
+    line = ["simulate", str(data), "--out", str(tmp_path / "out"), "--policy", str(policy)]
+    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    assert main([*line, *given, *["--replace"] * replace]) == 130
+    assert said in " ".join(capsys.readouterr().err.split())
