@@ -77,6 +77,7 @@ class PlannedRun:
     n_sites: int  # S
     n_components: int  # R
     n_basis: int  # d
+    of: str  # the data that the forecast speaks of: images or tables
     why_sizes: str  # where R and d come from, in a sentence
     colluders: int  # S_C
     shares: int  # h, noise shares
@@ -107,6 +108,7 @@ class PlannedRun:
         promise = f"epsilon {self.planned:g}" if self.epsilon else "no noise"
         size = f"{number_of(self.n_subjects, 'person')} at {number_of(self.n_sites, 'site')}, "
         size += number_of(self.n_components, "component")
+        size += f" of {self.of}"
         return f"<PlannedRun {size}, {promise}: {self.advice.answer}>"
 
     def __str__(self) -> str:
@@ -199,6 +201,7 @@ def budget_of(
         n_sites=n_sites,
         n_components=config.n_components,
         n_basis=d,
+        of="tables" if space.kind == "matrix" else "images",
         why_sizes=_why_sizes(
             planner.kind, config, owners, size.g_of(total), whole=d == space.n_features
         ),

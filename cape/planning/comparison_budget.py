@@ -219,6 +219,9 @@ def _answer(
     found += f", after Holm over {tests} outcomes" if tests > 1 else ""
     if verdict == "no":
         return f"No: only {found}. A run is refused above {MAX_USEFUL} (accept_low_quality)."
+    size = EFFECTS[-2]
+    half = 1.96 * worst.sizes[-2]
+    found += f"; one of {size:g} sd is given as {size:g} [{size - half:.2f}, {size + half:.2f}]"
     text = f"{'Yes' if verdict == 'yes' else 'Only large ones'}: {found}."
     pattern = _pattern(config, entries)
     if pattern and pattern.smallest < MUCH_LESS * worst.smallest:

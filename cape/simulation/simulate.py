@@ -32,6 +32,7 @@ from cape.errors import (
     ConsortiumError,
     LabelsWarning,
     NoiseWarning,
+    warn_caller,
 )
 from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
 from cape.planning.judge import Judged, at_hand, judge, judge_config, why_refused
@@ -300,7 +301,7 @@ def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
         if lists[site].doubled:
             findings.raise_if_blocked()
     if recurring := labels_that_recur({site: people.stated for site, people in lists.items()}):
-        warnings.warn(recurring, LabelsWarning, stacklevel=3)
+        warn_caller(recurring, LabelsWarning)
     return lists
 
 
@@ -308,7 +309,7 @@ def warn_of_noise(judged: Judged) -> None:
     """Warn of low quality that the settings accept."""
     if judged.low_quality is not None:
         reason = str(judged.low_quality.fields["problem"]).removeprefix("No: ")
-        warnings.warn(f"too few people for this budget: {reason}.", NoiseWarning, stacklevel=4)
+        warn_caller(f"too few people for this budget: {reason}.", NoiseWarning)
 
 
 def _chosen(
@@ -324,7 +325,7 @@ def _chosen(
     if settings_beside(directory) is None:
         _check_enough(chosen)
     if len(sites) == 1 and "min_sites" not in chosen:
-        warnings.warn(ALONE, CapeWarning, stacklevel=3)
+        warn_caller(ALONE, CapeWarning)
     chosen = at_hand(chosen, len(sites))
     # In a real run the owner counts and names the sites.
     if str(chosen.setdefault("n_sites", len(sites))) == str(len(sites)):
