@@ -565,6 +565,18 @@ def test_budget_tells_what_one_change_of_the_plan_gives(typed) -> None:
     assert "Around" not in typed(*images, "--set", "private=false").out
 
 
+def test_budget_judges_by_the_policy_that_is_named(typed, tmp_path) -> None:
+    """Its own policy allowed the run, and there was no way to say so."""
+    run = ["budget", "--subjects", "256", "--sites", "4", "--epsilon", "9"]
+    assert "sites without a policy of their own would refuse the run" in typed(*run).out
+    own = tmp_path / "policy.toml"
+    for most, refuses in ((10, False), (8, True)):
+        own.write_text(f"max_run = [[{most}, 1e-5]]\nmax_total = [[{most}, 1e-5]]\n")
+        told = typed(*run, "--policy", str(own)).out
+        assert "without a policy of their own" not in told
+        assert ("a site with this policy would refuse the run" in told) is refuses
+
+
 def test_what_would_change_an_answer_can_be_typed(typed) -> None:
     """paperdjica was told to leave out choices that are its own defaults: E012 when typed."""
     size = ["budget", "--subjects", "1024", "--sites", "4", "--components", "20", "--epsilon", "1"]
