@@ -154,7 +154,7 @@ def close_command(
         line = (
             f"Closed: run {short} of {owner_text(spending.owner)}. It keeps what it charged "
             f"({mu_text(spending.cost)}) and frees what it held ({mu_text(freed)}). "
-            "It cannot go on."
+            "It reads nobody and releases nothing any more."
         )
     else:
         line = f"Run {short} {spending.state} on {spending.since}; it holds nothing."

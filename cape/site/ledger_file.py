@@ -197,6 +197,11 @@ class LifetimeLedgerFile:
     def clock(self) -> Clock:
         return clock_of(self.path)
 
+    def is_closed(self, nonce: str) -> bool:
+        """Whether people of the site ended a run for good."""
+        run = self.spending().find(nonce)
+        return run is not None and run.state == "closed"
+
     def held_runs(self) -> set[str]:
         return {run.run for run in self.spending().runs if run.state == "held"}
 
