@@ -16,7 +16,7 @@ from cape.cli.common import (
     SetValues,
     assignments,
     check_free,
-    hint_of_policy,
+    policy_here,
     present,
     result,
     say,
@@ -219,7 +219,7 @@ def promise_command(
     n_sites = sites or owner.config.expected_sites
     if not n_sites:
         raise typer.BadParameter("the settings do not say n_sites; give --sites")
-    hint_of_policy(policy, quiet=as_json)
+    policy_here(policy, quiet=as_json)
     facts = board_facts(
         owner, n_sites=n_sites, policy=own_ledger(policy_path=policy)[1], aggregator=aggregator
     )

@@ -19,7 +19,7 @@ from cape.cli.common import (
     SetValues,
     Show,
     assignments,
-    hint_of_policy,
+    policy_here,
     present,
     result,
     warn,
@@ -72,11 +72,17 @@ def simulate_command(
     )
     if settings_beside(directory) is None:
         warn_no_settings(directory, as_json=as_json)
-    hint_of_policy(policy_file, quiet=quiet or as_json)
+    policy_file = policy_here(policy_file, quiet=quiet or as_json)
     for who in () if policy_file else refused_by_policies(directory, overrides, maps):
         warn(f"a real run would be refused by {who} (cape policy)", as_json=as_json)
     policy = None if policy_file is None else _policy_of(policy_file)
-    if _ledger_of(policy) and not quiet:
+    if not _ledger_of(policy):
+        # Synthetic people lose nothing; a policy that was named is expected to charge.
+        if policy_file or not (quiet or (directory / "truth.npz").is_file()):
+            why = "no policy with a ledger is named (--policy)"
+            why = f"{policy_file} names no ledger_file" if policy_file else why
+            warn(f"nothing is charged: {why}; real people pay for each run", as_json=as_json)
+    elif not quiet:
         # Before it is spent: near its end a run has charged nearly all of its epsilon.
         then = "begins, and charges, anew" if through == "nvflare" else "goes on, charged once"
         warn(f"a run that is stopped keeps its charges; typed again, it {then}", as_json=as_json)
@@ -97,14 +103,15 @@ def simulate_command(
 
 
 def _policy_of(path: Path) -> SitePolicy:
-    from cape.site.policy import NO_LEDGER, load_policy
+    from cape.site.ledger_file import own_ledger
+    from cape.site.policy import NO_LEDGER
 
-    policy = load_policy(path)
+    ledger, policy = own_ledger(policy_path=path)
     # All sites of a simulation share this file and the ledger beside it.  Without a named ledger
     # none is kept, because the sites' working folders do not stay.
-    if policy.ledger_file in ("", NO_LEDGER):
+    if ledger is None:
         return dataclasses.replace(policy, ledger_file=NO_LEDGER, max_total=())
-    return dataclasses.replace(policy, ledger_file=str(path.resolve().parent / policy.ledger_file))
+    return dataclasses.replace(policy, ledger_file=str(ledger.resolve()))
 
 
 def rerun_command(

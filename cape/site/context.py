@@ -171,6 +171,7 @@ class SiteContext(_Party):
         """
         if self._all_runs is None:
             return nullcontext(lambda seq, transcript: None)
+        self._all_runs.file.check_asked(self.store.nonce)
         return self._all_runs.access.lock_run(self.store.nonce)
 
     def new_run(self) -> bytes:
