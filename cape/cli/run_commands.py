@@ -78,13 +78,14 @@ def simulate_command(
     policy = None if policy_file is None else _policy_of(policy_file)
     if not _ledger_of(policy):
         # Synthetic people lose nothing; a policy that was named is expected to charge.
-        if policy_file or not (quiet or (directory / "truth.npz").is_file()):
+        if policy_file or not (quiet or as_json or (directory / "truth.npz").is_file()):
             why = "no policy with a ledger is named (--policy)"
             why = f"{policy_file} names no ledger_file" if policy_file else why
             warn(f"nothing is charged: {why}; real people pay for each run", as_json=as_json)
     elif not quiet:
         # Before it is spent: near its end a run has charged nearly all of its epsilon.
-        then = "begins, and charges, anew" if through == "nvflare" else "goes on, charged once"
+        then = "goes on with the rest of its plan"
+        then = "begins, and charges, anew" if through == "nvflare" else then
         warn(f"a run that is stopped keeps its charges; typed again, it {then}", as_json=as_json)
     begin = functools.partial(
         simulate,
@@ -176,7 +177,11 @@ def _follow(
                 from cape.privacy.accounting import display_epsilon
 
                 text += f". Epsilon {display_epsilon(spent)} was charged and stays (cape ledger "
-                then = "going on charges nothing again" if goes_on else "a new start charges anew"
+                then = (
+                    "going on charges the rest of its plan"
+                    if goes_on
+                    else "a new start charges anew"
+                )
                 text += f"--file {shlex.quote(str(ledger))}); {then}"
             warn(text, as_json=as_json)
         raise

@@ -107,6 +107,13 @@ def check_delta(delta: float, *, n_subjects: int) -> None:
         warnings.warn(text, PrivacyWarning, stacklevel=2)
 
 
+def display_guesses(mu: float) -> str:
+    """Return how many of 100 even bets are right at most, rounded up; with a tenth near 50."""
+    percent = Decimal(repr(100.0 * right_guesses(mu)))
+    step = Decimal("0.1") if percent < 55 else Decimal(1)
+    return format(percent.quantize(step, rounding=ROUND_CEILING), "f")
+
+
 def display_left(epsilon: float | None) -> str:
     """Return an epsilon that is left as text, rounded down: what is shown is not refused."""
     return display_epsilon(epsilon, rounding=ROUND_FLOOR)
