@@ -24,7 +24,8 @@ NOT_DONE = 6
 STAYS = (
     "Results of finished runs: sums over all people with noise, which no deletion changes.",
     "Counts and ranges over all people in methods.md and site.json of private folders.",
-    "Your own files: images, tables of people, site-policy.toml, logs of --log-file, backups.",
+    "Your own files: images, tables of people, site-policy.toml, logs of --log-file, backups, and "
+    "what runs with another CAPE_CACHE stored.",
 )
 
 

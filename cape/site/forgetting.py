@@ -180,7 +180,8 @@ def traces_of(
     charged += damaged
     alike = {text for text in labels - own if likeness(bare(text)) == likeness(label)}
     by_name = [each for each in of_person if not each.is_of_all]
-    is_known = own or by_name or any(each.listed for each in charged)
+    # A ledger recognises other spellings, and files only this one.
+    is_known = own or by_name or (not alike and any(each.listed for each in charged))
     return Traces(
         label=label,
         is_known=bool(is_known or _is_told(below, private, label, named)),

@@ -4,6 +4,7 @@
 obeyed: a run that the policy forbids went on, and nothing was charged, without a word.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,11 @@ COMMANDS = {
     "ledger": ["ledger"],
     "forget": ["forget", "sub-01"],
 }
+
+
+def free(text: str) -> str:
+    """Return a text without how much memory this computer has now."""
+    return re.sub(r"\d+ MB free", "", text)
 
 
 @pytest.fixture
@@ -52,7 +58,7 @@ def test_a_policy_of_the_variable_is_a_policy_that_is_typed(
     named = main(typed), capsys.readouterr().out
     monkeypatch.setenv("CAPE_SITE_POLICY", policy)
     by_variable = main(words), capsys.readouterr()
-    assert by_variable[1].out == named[1]
+    assert free(by_variable[1].out) == free(named[1])
     assert by_variable[0] == named[0]
     assert without != named  # the policy decides
     if name != "simulate":  # --quiet

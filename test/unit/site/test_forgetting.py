@@ -224,6 +224,19 @@ def test_labels_that_look_alike_are_named_and_left_alone(site) -> None:
     assert content(site) == before
 
 
+def test_a_misspelt_name_that_a_ledger_recognises_does_not_pass_for_done(site) -> None:
+    """ "Spent in 3 of 3 runs", exit 0, and nothing was deleted."""
+    ledger = LifetimeLedgerFile(path=site / "other.jsonl", site="local0")
+    key, fingerprint = ledger.key()
+    person = ListedPerson(label="sub-01", files=(), spellings=("01", "1")).digests(key, ("",))
+    run = spending.run("2d" * 16, people=frozenset({person}), key=fingerprint)
+    ledger.join(run, cost(1))
+    traces = traces_of("sub-1", [site], ledgers=[ledger.path])
+    assert max(each.listed for each in traces.charged) == 1
+    assert not traces.is_known
+    assert traces_of("sub-01", [site], ledgers=[ledger.path]).is_known
+
+
 def test_the_command_shows_first_and_deletes_when_told(site, capsys, monkeypatch) -> None:
     monkeypatch.setenv("CAPE_CACHE", "none")
     monkeypatch.delenv("CAPE_SITE_HOME", raising=False)
