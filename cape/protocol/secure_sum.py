@@ -44,7 +44,7 @@ from cape.settings.config import Config
 M = TypeVar("M", bound=Model)
 
 # How a refused release ends a run, by the reason in its reply
-REFUSED: Mapping[Refusal, Refused] = {"": "budget_exhausted", "E237": "closed", "E238": "yielded"}
+ENDED_BY: Mapping[Refusal, Refused] = {"": "budget_exhausted", "E237": "closed", "E238": "yielded"}
 
 # A broadcast, and the phase that it opens
 Next = tuple[Any, str | None]
@@ -296,7 +296,7 @@ class Release(Generic[M]):
         """Return the last good state after a site refused this round; nothing was summed."""
         if self.stage.successors:
             raise PrivacyBudgetError(refusal or "E154", site=site)
-        state = replace(self.stage.current(self.config, model), status=REFUSED[refusal])
+        state = replace(self.stage.current(self.config, model), status=ENDED_BY[refusal])
         after = replace(model, **{self.stage.model_field: state})
         return self._closed(after), "report"
 
@@ -317,7 +317,7 @@ class Release(Generic[M]):
     def absorb(self, model: M, state: Any) -> M:
         """Store a broadcast state and its line of the trace."""
         after = replace(model, **{self.stage.model_field: state})
-        if getattr(state, "status", "") in REFUSED.values():
+        if getattr(state, "status", "") in ENDED_BY.values():
             # A refused round released nothing, so it has no line in the trace.
             return after
         roster, seen = broadcast_roster(model), state.record
