@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from cape.privacy.cost import Cost
 from cape.privacy.spending import Charge, RunSpending
-from cape.site.ledger_lines import charge_line, end_line, hold_line, read_lines, run_line
+from cape.site.ledger_lines import charge_line, hold_line, next_line, read_lines, run_line
 
 SECONDS, RATIO = 1.0, 20.0
 """Largest CPU time of ten years, and over the floor; exit 1 above either."""
@@ -48,7 +48,8 @@ def written(years: int) -> list[bytes]:
             for round_ in range(1, RELEASES + 1):
                 one = Charge.of(phase="iterate", round=round_, field="gradient", mu2=str(mu2))
                 lines.append(charge_line(run.run, one, lines))
-            lines.append(end_line(run.run, "finished", lines))
+            ended = {"why": "finished", "by": "", "text": "", "date": "2030-01-01"}
+            lines.append(next_line("end", lines, run=run.run, **ended))
     return lines
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 TOP = Path(__file__).parents[1]
 NEWEST = ("python3.14", "python3.13", "python3.12", "python3.11")
 TYPED = """import cape
-answer: str = cape.budget(subjects=400, sites=4, epsilon=2.0).advice.answer
+usable: bool = cape.budget(subjects=400, sites=4, epsilon=2.0).usable
 """
 
 

@@ -74,6 +74,20 @@ def pytest_terminal_summary(terminalreporter):
         )
 
 
+@pytest.fixture
+def typed(capsys):
+    """Type a command that must end with `code`; what it and earlier ones have printed."""
+
+    def type_it(*words, code=0):
+        from cape.cli import main
+
+        got, told = main([*words]), capsys.readouterr()
+        assert got == code, told
+        return told
+
+    return type_it
+
+
 @pytest.fixture(scope="module", autouse=True)
 def blank_pictures(request):
     """Pictures of runs are blank but where tests are about them; processes of their own draw them.

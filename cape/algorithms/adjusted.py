@@ -9,31 +9,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cape.algorithms import population
 from cape.algorithms.design import Counts
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import smat
 from cape.algorithms.looks import look_noise, moved
 from cape.algorithms.placed import WIDE_X, XF, Placed
-from cape.algorithms.population import (
-    W,
-    ball,
-    normals,
-    posterior,
-    protected_levels,
-    protected_people,
-    public_people,
-    solve,
-    synthetic,
-    unclipped,
-    weight,
-    z_cut,
-)
 
 # [2] Weight of the term in the look at second moments
 GAMMA = 3.0
 # Covariates nearly agree below this eigenvalue of their correlations; a column whose mean square
 # is less than the second agrees with none
 PARTLY, SHORT = 0.045, 0.1
+# Covariates nearly determine the groups if these keep less: with .07, estimates were ten of their
+# errors off, as second moments have a floor; with .13 they were right
+GROUPS_LEFT = 0.1
 # Mean x r' of groups that lie far apart: its prior is in this unit
 IMBALANCE = 0.17
 # Least second moment of whitened covariates
@@ -121,7 +111,7 @@ class Adjusted(Placed):
         length = 1 / np.sqrt(np.maximum(values, max(0.04, w * noise)))
         cross = length[:, None] * (Q.T @ cross)
         each = noise / (math.sqrt(2) * GAMMA) * length / IMBALANCE
-        imbalance, variance = posterior(cross / IMBALANCE, each**2)
+        imbalance, variance = population.posterior(cross / IMBALANCE, each**2)
         return _Whitening(
             Li=np.asarray(Q * length),
             moments=np.maximum(values * length**2, LEAST_MOMENT),
@@ -132,15 +122,13 @@ class Adjusted(Placed):
 
     @cached_property
     def moments(self) -> tuple[Array, float]:
-        """Second moments V (p, p) of whitened covariates, and the mean error of their diagonal.
-
-        What was expected of the first moments and the look at them, by their errors.
-        """
+        """Second moments V (p, p) of whitened covariates, and the mean error of their diagonal."""
+        # What was expected of the first moments and the look at them, by their errors.
         if self.design:
             return self.design.moments
         first = self._whitening
         mean, noise = self.seen("moments")
-        inside = ball(normals(4000, self.p), self.b)
+        inside = population.ball(population.normals(4000, self.p), self.b)
         look = smat(mean) / self.pool / float((inside**2).mean())
         expected, prior = np.diag(first.moments), np.outer(first.unsure, first.unsure)
         kept = prior / (prior + noise**2 * max(self.p, 3) / 3)
@@ -152,10 +140,8 @@ class Adjusted(Placed):
 
     @cached_property
     def limit(self) -> float:
-        """Radius of whitened covariates in h and in effects: none, as these are linear.
-
-        A column that was stretched by mistake fills its ball; then x lies in the ball everywhere.
-        """
+        """Radius of whitened covariates in h and in effects: none, as these are linear."""
+        # A column that was stretched by mistake fills its ball; then x lies in the ball everywhere.
         if self.design:
             return self.design.limit
         too_long = (self.stretch[: self.p] > WIDE_X) & (np.diag(self._moments[0]) > 2.5)
@@ -178,10 +164,22 @@ class Adjusted(Placed):
         return float(np.linalg.eigvalsh(C)[0])
 
     @cached_property
+    def _groups_left(self) -> float:
+        """Least share of mean r^2, over directions of r, that covariates surely leave."""
+        first, r = (self.design or self)._whitening, self.people[0]
+        inverse = np.linalg.pinv(r.T @ r / len(r))
+        share = first.imbalance / np.sqrt(first.moments)[:, None]
+        explained = float(np.linalg.eigvals(inverse @ share.T @ share).real.max())
+        unsure = (first.error**2 / first.moments).sum() * float(np.linalg.eigvalsh(inverse)[-1])
+        return 1.0 - explained - math.sqrt(unsure)
+
+    @cached_property
     def partly(self) -> bool:
-        """Whether covariates nearly determine each other, so that adjustment is partial."""
+        """Whether covariates nearly determine each other or the groups: adjustment is partial."""
         if not self.p:
             return False
+        if not self.public.protected and self._groups_left < GROUPS_LEFT:
+            return True
         V, error = self.moments
         # The least eigenvalue of 1 % of columns that do not agree, by simulation
         likely = 1 - error * (math.sqrt(2 * self.p) + 0.25 + 0.17 * self.p)
@@ -195,13 +193,13 @@ class Adjusted(Placed):
     def people(self) -> tuple[Array, Array, Counts]:
         """Public r, g (M, q) and sites (M,)."""
         if not self.public.protected:
-            return public_people(self.public)
+            return population.public_people(self.public)
         square = self.z_square[0]
         if self.public.z_range:
-            z = protected_people(self.M, square)
+            z = population.protected_people(self.M, square)
         else:
             share = min(max((1 + float(self.middle[-1])) / 2, 0.03), 0.97)
-            z = protected_levels(self.M, square, share)
+            z = population.protected_levels(self.M, square, share)
         site = np.repeat(np.arange(self.S), self.public.people)
         return z, z, site if len(site) else np.zeros(1, dtype=np.int64)
 
@@ -218,14 +216,14 @@ class Adjusted(Placed):
     def z_cut(self) -> float:
         """Cut of a protected w, in sd of what covariates leave of z."""
         noise = look_noise(self.public, moved(self.public, "contrast", self.rho), 0.4)
-        return z_cut(noise * 1.8 * math.sqrt(self.K), 1 / math.sqrt(self.M))
+        return population.z_cut(noise * 1.8 * math.sqrt(self.K), 1 / math.sqrt(self.M))
 
     @cached_property
     def k(self) -> float | None:
         """Factor of a protected w."""
         if not self.public.protected:
             return None
-        return W / (self.z_cut * math.sqrt(self.z_square[0] * max(self.z_left, 0.15)))
+        return population.W / (self.z_cut * math.sqrt(self.z_square[0] * max(self.z_left, 0.15)))
 
     @cached_property
     def z_scale(self) -> float:
@@ -246,13 +244,15 @@ class Adjusted(Placed):
 
     def _people(self, imbalance: Array, moments: Array) -> Array:
         r, g, _ = self.people
-        return ball(synthetic(r, g, imbalance, moments), self.limit)
+        return population.ball(population.synthetic(r, g, imbalance, moments), self.limit)
 
     @cached_property
     def first_gamma(self) -> Array:
         """Gamma (p, q) of people by first moments; rather too small, as one step follows."""
         moments = np.diag(np.maximum(self._whitening.moments, 0.5))
-        return solve(self.people[0], self._people(self._whitening.imbalance, moments), self.k)
+        return population.solve(
+            self.people[0], self._people(self._whitening.imbalance, moments), self.k
+        )
 
     @cached_property
     def second_people(self) -> Array:
@@ -263,8 +263,8 @@ class Adjusted(Placed):
     def shown(self) -> Array:
         """Imbalance (p, q) of w and whitened covariates in their ball, of public people."""
         x = self.second_people
-        w = weight(self.people[0], x @ self.first_gamma, self.k)
-        return np.asarray(ball(x, self.b).T @ w / self.M)
+        w = population.weight(self.people[0], x @ self.first_gamma, self.k)
+        return np.asarray(population.ball(x, self.b).T @ w / self.M)
 
     @cached_property
     def adjusted(self) -> Balance:
@@ -273,13 +273,13 @@ class Adjusted(Placed):
             return self.design.adjusted
         first, (r, _, _), gamma, k = self._whitening, self.people, self.first_gamma, self.k or 1.0
         x = self.second_people
-        w, inside = weight(r, x @ gamma, self.k), ball(x, self.b)
+        w, inside = population.weight(r, x @ gamma, self.k), population.ball(x, self.b)
         mean, noise = self.seen("balance")
         size = float((gamma**2).sum())
         wrong = k**2 * (first.error**2 + self.moments[1] ** 2 * size)[:, None]
         kept = wrong / (wrong + noise**2)
         step = kept * (mean.reshape(self.p, self.q) - self.shown)
-        free = unclipped(r, x @ gamma, w, self.k)
+        free = population.unclipped(r, x @ gamma, w, self.k)
         slope = inside[free].T @ x[free] / self.M + 1e-3 * np.eye(self.p)
         gamma = gamma + np.linalg.solve(slope, step) / k
         lost = float((x**2).sum() / (inside * x).sum())
@@ -311,10 +311,12 @@ class Adjusted(Placed):
         mean, noise = self.seen("effects")
         if self.few:
             x = self.x_people @ Q
-            slope = (ball(x, self.b) * x).sum(axis=0) / np.maximum((x**2).sum(axis=0), 1e-9)
+            slope = (population.ball(x, self.b) * x).sum(axis=0) / np.maximum(
+                (x**2).sum(axis=0), 1e-9
+            )
             scale = 0.93 * self.pool * slope * np.sqrt(values)
             T = Q.T @ mean.reshape(p, K) / scale[:, None]
-            B, error = posterior(T, (noise / scale) ** 2 + 1.0 / self.M)
+            B, error = population.posterior(T, (noise / scale) ** 2 + 1.0 / self.M)
             unsure = np.minimum(self.moments[1] / values, 1.0)[:, None]
             leak = ((error + unsure**2 * (B**2 + error)) * left[:, None]).sum(axis=0)
             return Effects(Q @ (B / np.sqrt(values)[:, None]), error.sum(axis=0), leak, 0.0)

@@ -124,7 +124,8 @@ def variance(public: Public, found: Measured) -> Parts:
 def direction(regression: Regression, state: Regressed) -> Array:
     """Return the unit vector (K,), in public units, of the later less the earlier group."""
     if regression.noiseless:
-        along = answers(regression, state)[0].estimate[0]
+        # An outcome that lacks an answer, such as a constant, has no weight.
+        along = np.nan_to_num(answers(regression, state)[0].estimate[0])
     else:
         (f,) = facts_of(regression, state)
         slope = cut_curve(f.C / math.sqrt(f.K), f.K)[0] * f.pool
@@ -175,10 +176,7 @@ def _lacking(f: Facts) -> Flags:
 
 
 def _observed(f: Facts, share: Array) -> tuple[Array, float]:
-    """Return the share (K,) of people with each outcome, of those whose site has it; its noise.
-
-    `share` (K,): people whose site has it.
-    """
+    """Return the share (K,) of people with each outcome, of `share` whose site has it; noise."""
     missing, noise = f.kept_missing
     missing, noise = missing / share, noise / float(share.mean())
     if f.K == 1:  # both looks at it
@@ -215,11 +213,9 @@ def _at_odds(f: Facts, observed: Array) -> Array:
 
 
 def _squares(f: Facts, share: Array, observed: Array) -> tuple[Array, Array, Flags]:
-    """Return mean squares (K,) of w v, shrunk to their mean, and which are too small to know.
-
-    With the variance (K,) of their relative error.  Their mean is shrunk to that of normal outcomes
-    of the scale found, which is better known where squares are hardly more than noise.
-    """
+    """Return mean squares (K,) of w v, shrunk to their mean, and which are too small to know."""
+    # With the variance (K,) of their relative error.  Their mean is shrunk to that of normal
+    # outcomes of the scale found, which is better known where squares are hardly more than noise.
     each, noise = f.seen("squares")
     each, noise = each * f.M / f.n_pairs, noise * f.M / f.n_pairs / float(share.mean())
     each = (each + (f.squares_radius / 2 if f.K == 1 else 0.0)) / share
@@ -314,11 +310,10 @@ def _shape(f: Facts) -> float:
 
 
 def _loss(f: Facts, inverse: Array, own: Array, sd: Array) -> tuple[Array, Array, Array]:
-    """Return what groups of other shape lost to the cut (q, K), its variance, and its fading.
-
-    [3] The prior is normal: what skewness and spreads by group suggest, with more variance where
-    shares cut differ by group.  Fading (K,): the loss of a large difference cannot be told from it.
-    """
+    """Return what groups of other shape lost to the cut (q, K), its variance, and its fading."""
+    # [3] The prior is normal: what skewness and spreads by group suggest, with more variance where
+    # shares cut differ by group.  Fading (K,): the loss of a large difference cannot be told from
+    # it.
     (T, _), along, D = f.T, f.direction, np.linalg.inv(inverse.mean(axis=0))
     size, (lost, noise), (uneven, its_noise) = LOSS * f.C, f.kept_ramp(0), f.kept_ramp(1)
     model, variance = f.unlike(f.C / math.sqrt(f.K))
@@ -338,10 +333,8 @@ def _loss(f: Facts, inverse: Array, own: Array, sd: Array) -> tuple[Array, Array
 def _between(
     f: Facts, D: Array, found: Measured, parts: Parts, sd: Array
 ) -> tuple[float, Array, Array]:
-    """Return tau in sd, the variance (K,) it adds, and degrees of freedom (K,) of few sites.
-
-    tau is one for all outcomes; its posterior comes from T by site, about their own mean.
-    """
+    """Return tau in sd, the variance (K,) it adds, and degrees of freedom (K,) of few sites."""
+    # tau is one for all outcomes; its posterior comes from T by site, about their own mean.
     public, K, q = f.public, f.K, f.q
     mean, noise = f.seen("by_site")
     there = public.people > 0

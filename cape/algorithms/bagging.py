@@ -50,12 +50,10 @@ class Bag:
 
 
 def sampling_root(F: Array, n_subjects: int) -> Array:
-    """Return L (d, d): ``L Z L'`` is like the sampling error of a mean F of so many projectors.
-
-    Z is symmetric with white noise of std 1 on its svec.  Like the error of a covariance, that of F
-    lies where F has its energy; its size is that of projectors, ``(tr F - ||F||^2) / M``.  Soft
-    projectors have ``||W||^2 <= tr W``, so theirs is at most as large.
-    """
+    """Return L (d, d): ``L Z L'`` is like the sampling error of a mean F of so many projectors."""
+    # Z is symmetric with white noise of std 1 on its svec.  Like the error of a covariance, that of
+    # F lies where F has its energy; its size is that of projectors, ``(tr F - ||F||^2) / M``.  Soft
+    # projectors have ``||W||^2 <= tr W``, so theirs is at most as large.
     values, vectors = np.linalg.eigh(F)
     values = np.maximum(values, 0.0)
     trace, square = float(values.sum()), float(np.sum(values**2))
@@ -75,12 +73,10 @@ def bagged(
     n_subjects: int = 0,
     score: SpatialScore = BAG_SCORE,
 ) -> Bag:
-    """Return the maps of a released mean F (d, d); `noise_std` is that of an entry of its svec.
-
-    Without noise the draws are of the sampling error of so many subjects; if 0, the maps are those
-    of F itself, with stability 1.  `J`: the mirror, if left and right are averaged; with `keep_odd`
-    only where noise hides their difference.
-    """
+    """Return the maps of a released mean F (d, d); `noise_std` is that of an entry of its svec."""
+    # Without noise the draws are of the sampling error of so many subjects; if 0, the maps are
+    # those of F itself, with stability 1.  `J`: the mirror, if left and right are averaged; with
+    # `keep_odd` only where noise hides their difference.
     B, d = sampled_rows(basis, len(F)), len(F)
 
     def even(mean: Array, std: float) -> Array:
@@ -122,12 +118,10 @@ def split_half_of(
     n_subjects: int,
     pairs_of_halves: int = HALVINGS,
 ) -> Array:
-    """Return how well two halves of the people would agree on each map ``B C``, shape (k,).
-
-    For runs without noise.  The error of half of the people has twice the variance of
-    `sampling_root`.  Each half is drawn and rotated to `n_components` >= k maps, which are matched
-    with those of C, and |r| is that of two partners.
-    """
+    """Return how well two halves of the people would agree on each map ``B C``, shape (k,)."""
+    # For runs without noise.  The error of half of the people has twice the variance of
+    # `sampling_root`. Each half is drawn and rotated to `n_components` >= k maps, which are matched
+    # with those of C, and |r| is that of two partners.
     B, d = sampled_rows(basis, len(F)), len(F)
     # L Z L' grows with the square of L.
     root, maps = 2.0**0.25 * sampling_root(F, n_subjects), _unit_maps(B, C)

@@ -26,10 +26,8 @@ def cosines(n: int, n_frequencies: int) -> Array:
 
 
 def lowest_cosines(voxels: npt.NDArray[np.intp], n: int, *, digits: int | None = None) -> Array:
-    """Product cosines of the bounding box of voxels (D, 3), at the voxels, shape (D, n).
-
-    Ordered by ``(a/nx)^2 + (b/ny)^2 + (c/nz)^2`` to `digits` decimals; ties by a, b, c.
-    """
+    """Product cosines of the bounding box of voxels (D, 3), at the voxels, shape (D, n)."""
+    # Ordered by ``(a/nx)^2 + (b/ny)^2 + (c/nz)^2`` to `digits` decimals; ties by a, b, c.
     i, j, k = (voxels - voxels.min(axis=0)).T
     nx, ny, nz = (int(size) for size in np.ptp(voxels, axis=0) + 1)
     a, b, c = (axis.ravel() for axis in np.indices((nx, ny, nz)))
@@ -54,10 +52,8 @@ def refused_size(
 
 
 def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
-    """2-D product cosine basis (D, d) of an image, pixels row by row; exactly orthonormal.
-
-    Ordered by the larger of the two frequencies relative to their axes, then by row and column.
-    """
+    """2-D product cosine basis (D, d) of an image, pixels row by row; exactly orthonormal."""
+    # Ordered by the larger of the two frequencies relative to their axes, then by row and column.
     n_rows, n_columns = image_shape
     check_size(n_basis, n_rows * n_columns)
     a, b = (axis.ravel() for axis in np.indices(image_shape))
@@ -71,11 +67,8 @@ def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
 
 
 def dct_mask(mask: npt.NDArray[np.bool_], n_basis: int) -> Array:
-    """3-D cosine basis (D, d) inside a mask (nx, ny, nz), voxels in C order; orthonormal.
-
-    QR with a positive diagonal makes `lowest_cosines` unique and nested.  ConfigError (E011) if the
-    mask has too few voxels for that many independent columns.
-    """
+    """3-D orthonormal cosine basis (D, d) in a mask (nx, ny, nz), C order; E011 if too small."""
+    # QR with a positive diagonal makes `lowest_cosines` unique and nested.
     voxels = np.argwhere(mask)
     check_size(n_basis, len(voxels))
     return _orthonormal(lowest_cosines(voxels, n_basis, digits=SORT_DIGITS))
@@ -95,10 +88,7 @@ def spanned_by(maps: Array) -> Array:
 
 
 def led_by(leaders: Array, basis: Array) -> Array:
-    """Basis (D, d > K) whose first columns span `leaders` (D, K); the rest comes from `basis`.
-
-    ConfigError (E011) if d <= K, or if columns are dependent.
-    """
+    """Basis (D, d > K) that begins with the span of `leaders` (D, K), then `basis`; else E011."""
     n, d = leaders.shape[1], basis.shape[1]
     if d <= n:
         raise refused_size(d, f"{n + 1} or more", "the basis holds the templates and more.")

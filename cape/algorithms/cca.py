@@ -12,18 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cape.algorithms.estimators import (
-    NO_STEP,
-    Array,
-    Data,
-    OneRelease,
-    PlannedRelease,
-    ReleaseStatus,
-    StepRecord,
-    SubjectQuery,
-    clip_rows,
-    step_record,
-)
+from cape.algorithms import estimators
+from cape.algorithms.estimators import NO_STEP, Array, Data, OneRelease, PlannedRelease, clip_rows
 from cape.algorithms.linalg import smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
@@ -45,11 +35,10 @@ class Canonical(NamedTuple):
 def canonical_pairs(
     covariance: Array, n_x: int, n_pairs: int, *, noise_std: float = 0.0, ridge: float = 0.0
 ) -> Canonical:
-    """Canonical pairs of a joint covariance (D, D) of z = [x ; y], symmetric and possibly noisy.
-
-    The first `n_x` rows are the first view.  `noise_std` is the noise of an entry off the diagonal.
-    `ridge` is added to the diagonals of C_xx and C_yy, in units of their mean eigenvalue.
-    """
+    """Canonical pairs of a joint covariance (D, D) of z = [x ; y], symmetric and possibly noisy."""
+    # The first `n_x` rows are the first view.  `noise_std` is the noise of an entry off the
+    # diagonal. `ridge` is added to the diagonals of C_xx and C_yy, in units of their mean
+    # eigenvalue.
     x, y = slice(0, n_x), slice(n_x, len(covariance))
     A = _inverse_root(covariance[x, x], noise_std=noise_std, ridge=ridge)
     B = _inverse_root(covariance[y, y], noise_std=noise_std, ridge=ridge)
@@ -92,8 +81,8 @@ class CanonicalState:
     # (D,): from the released covariance; 0 where noise made the variance negative
     std: Array
     covariance: Array  # (D, D): released, centred
-    status: ReleaseStatus
-    record: StepRecord
+    status: estimators.ReleaseStatus
+    record: estimators.StepRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +128,7 @@ class SecondMomentCca(OneRelease[CanonicalState]):
             record=NO_STEP,
         )
 
-    def query(self, state: CanonicalState) -> SubjectQuery:
+    def query(self, state: CanonicalState) -> estimators.SubjectQuery:
         return self._release().query(self._answer)
 
     def _answer(self, stack: Data) -> Array:
@@ -176,5 +165,7 @@ class SecondMomentCca(OneRelease[CanonicalState]):
             std=units * np.sqrt(np.maximum(np.diagonal(covariance), 0.0)),
             covariance=covariance * np.outer(units, units),
             status="released",
-            record=step_record(mean, noise_std, step_norm=float(np.linalg.norm(correlations))),
+            record=estimators.step_record(
+                mean, noise_std, step_norm=float(np.linalg.norm(correlations))
+            ),
         )

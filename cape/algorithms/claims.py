@@ -11,7 +11,8 @@ the two apart.
 """
 
 import math
-from typing import Literal, Self
+from dataclasses import field, fields
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -91,10 +92,7 @@ class Calibrated:
         return next(row for row in self.cohort if q >= row.q)
 
     def right(self, q: float, word: str) -> tuple[float, float] | None:
-        """Return the smallest and largest share of true claims of this word at this q.
-
-        None if a measured cohort like this had too few such claims.
-        """
+        """Return the range of the share of true claims of this word at q; None: too few seen."""
         like = self.cohort_at(q).like
         rows = [getattr(row, word) for row in self.measured if row.cohort in like]
         if min(n for n, _ in rows) < MIN_MAPS:
@@ -123,12 +121,11 @@ class Claims:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitHalf:
-    """How well two halves of these people agree on each map, in a run without noise.
+    """How well two halves of these people agree on each map, in a run without noise."""
 
-    It is about these people alone: two populations in one cohort, or motion, repeat as well.
-    Nothing is said of maps that are on one side, unless what people have in common mostly is the
-    same on both: noise that lies at one place in all people is found again, too.
-    """
+    # It is about these people alone: two populations in one cohort, or motion, repeat as well.
+    # Nothing is said of maps that are on one side, unless what people have in common mostly is the
+    # same on both: noise that lies at one place in all people is found again, too.
 
     r: tuple[float, ...]  # |r| between the halves
     silent: tuple[bool, ...]  # whether nothing is said of a map
@@ -148,14 +145,28 @@ class SplitHalf:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class FoundMaps:
+    """What the spatial recipe says of a set of maps, in their order."""
+
+    converged: bool  # whether the rotation converged
+    test: LeftRight | None = None  # None if left and right cannot be compared
+    mirrored: bool = False  # whether left and right were averaged after a clear test
+    claims: Claims | None = None  # None without noise, or unless the test is clear
+    # None with noise, or unless the test is clear
+    split_half: SplitHalf | None = field(default=None, metadata={"omittable": True})
+    # Mean |r| of each map with itself under other draws (`bagging`); empty without them
+    stability: tuple[float, ...] = field(default=(), metadata={"omittable": True})
+
+    def said(self) -> dict[str, Any]:
+        """Return these fields alone, for a record that has others besides."""
+        return {one.name: getattr(self, one.name) for one in fields(FoundMaps)}
+
+
 def cohort(F: Array, test: LeftRight, *, noise_std: float, n_subjects: int, rank: float) -> float:
-    """Return q from a released mean F (d, d) of projectors of this rank, before any mirroring.
-
-    Of soft projectors `rank` is their trace.
-
-    Both few people with networks and a cohort that shares little lower the test's statistic; the
-    energy of F tells the two apart.
-    """
+    """Return q from a released mean F (d, d) of projectors of this rank, before any mirroring."""
+    # Of soft projectors `rank` is their trace.  Both few people with networks and a cohort that
+    # shares little lower the test's statistic; the energy of F tells the two apart.
     d, M = len(F), n_subjects
     energy = (float(np.sum(F * F)) - noise_std**2 * d * (d + 1) / 2.0) / rank
     # Mean overlap of the projectors of two different people
@@ -177,10 +188,8 @@ def claims_of(
     kind: str,
     rule: Calibration,
 ) -> Claims:
-    """Apply the rule to the maps (D, k), ``B C``, of a feature space of this kind.
-
-    F (d, d) is the release before any mirroring.
-    """
+    """Apply the rule to the maps (D, k), ``B C``, of a feature space of this kind."""
+    # F (d, d) is the release before any mirroring.
     known = predictors(maps, C, J, stability=stability, q=q)
     more = rule.parcels if kind == "atlas" else 0.0
     found = _logistic(np.array(rule.found) @ known + more)
@@ -228,12 +237,10 @@ def evenness(C: Array, J: Array) -> Array:
 
 
 def mirror_pairs(C: Array, F: Array, J: Array, *, noise_std: float) -> tuple[list[int], list[bool]]:
-    """Return the pair of each map (d, k), from 1, or 0, and whether the map is an image.
-
-    ``z = (c'Fc - d'Fd) / (sqrt 2 noise_std)`` with d = Jc.  Maps follow from the even part of F and
-    z from the odd part, whose noise is independent: z of a network on both sides is N(0, 1).  Two
-    maps that mirror each other with a small z are two networks, and no pair.
-    """
+    """Return the pair of each map (d, k), from 1, or 0, and whether the map is an image."""
+    # ``z = (c'Fc - d'Fd) / (sqrt 2 noise_std)`` with d = Jc.  Maps follow from the even part of F
+    # and z from the odd part, whose noise is independent: z of a network on both sides is N(0, 1).
+    # Two maps that mirror each other with a small z are two networks, and no pair.
     c = unit_columns(C)
     likeness = np.abs(c.T @ J @ c)
     np.fill_diagonal(likeness, 0.0)

@@ -31,11 +31,9 @@ def z_scores(A: Array) -> Array:
 
 
 def above_background(z: Array) -> Array:
-    """Shrink z-maps (D, R) to 0 where they do not stand out of their own background.
-
-    A feature has the weight ``r^2 / (r^2 + 4)``, r its distance from the map's median in robust
-    standard deviations; a map without spread stays as it is.
-    """
+    """Shrink z-maps (D, R) to 0 where they do not stand out of their own background."""
+    # A feature has the weight ``r^2 / (r^2 + 4)``, r its distance from the map's median in robust
+    # standard deviations; a map without spread stays as it is.
     centred = z - np.median(z, axis=0)
     spread = 1.4826 * np.median(np.abs(centred), axis=0)
     square = (centred / np.where(spread > 0.0, spread, np.inf)) ** 2
@@ -59,11 +57,10 @@ def peaks(z: Array) -> npt.NDArray[np.intp]:
 
 
 def arrange(A: Array, strength: Array | None = None) -> tuple[int, ...]:
-    """Signed order of the components of maps (D, R): +-(k + 1) for the old component k.
-
-    By descending `strength` (R,), by default the variance explained; ties by the lower peak index.
-    The sign makes the skewness of the map positive or, if |skewness| < 0.05, its largest |z|.
-    """
+    """Signed order of the components of maps (D, R): +-(k + 1) for the old component k."""
+    # By descending `strength` (R,), by default the variance explained; ties by the lower peak
+    # index.  The sign makes the skewness of the map positive or, if |skewness| < 0.05, its largest
+    # |z|.
     z = z_scores(A)
     at = peaks(z)
     skewness = np.mean(z**3, axis=0)

@@ -52,12 +52,9 @@ def columns(question: Question) -> tuple[CodedColumn, ...]:
 
 
 def coded(question: Question, codes: Mapping[str, Array]) -> Array:
-    """Return the coded columns (n, C) of people; NaN where missing.
-
-    `codes` are by name as `Variable.code` gives them, (n,) each.  A level is 1 for its people and
-    -1 for all others.  A product of two ranges is halved and a square is less 2, so that all
-    columns of ranges lie within 2.
-    """
+    """Return the coded columns (n, C) of people, of `Variable.code` by name; NaN where missing."""
+    # A level is 1 for its people and -1 for all others.  A product of two ranges is halved and a
+    # square is less 2, so that all columns of ranges lie within 2.
     each = []
     for term in question.model:
         first, *second = (_contrasts(question.variable(name), codes[name]) for name in term)
@@ -86,11 +83,9 @@ def _contrasts(variable: Variable, code: Array) -> Array:
 
 
 def in_units(outcomes: Sequence[Outcome], values: Array, earlier: Array | None = None) -> Array:
-    """Return outcomes (n, K) in public units, float64; of a change, `values` less the `earlier`.
-
-    NaN where a number is missing, not finite or has no logarithm.  Cut at +-1e6, so that no later
-    arithmetic overflows.
-    """
+    """Return outcomes (n, K) in public units, float64; of a change, `values` less the `earlier`."""
+    # NaN where a number is missing, not finite or has no logarithm.  Cut at +-1e6, so that no later
+    # arithmetic overflows.
     logs = np.array([one.log for one in outcomes])
     unit = np.array([one.unit for one in outcomes])
     middle = np.array([one.middle for one in outcomes])
@@ -123,10 +118,9 @@ def counts_of(question: Question, cell: Counts) -> tuple[int, ...]:
 
 
 def counted(question: Question, cell: Counts, least: int) -> tuple[Counts, tuple[int, ...]]:
-    """Return cells (n,) and counts of the people whom a site says; both say nobody of small cells.
-
-    People of a cell with fewer than `least` are not asked.  Nothing is said without public columns.
-    """
+    """Return cells (n,) and counts of the people whom a site says: nobody of small cells."""
+    # People of a cell with fewer than `least` are not asked.  Nothing is said without public
+    # columns.
     if not question.public:
         return cell, ()
     counts = np.array(counts_of(question, cell))
@@ -136,11 +130,9 @@ def counted(question: Question, cell: Counts, least: int) -> tuple[Counts, tuple
 
 
 def public_order(names: Sequence[str], cell: Counts) -> Counts:
-    """Return the people of a site by cell, then by the hash of their name; indices (n,).
-
-    The order of a table follows from data; that of hashes does not, and a replaced person keeps
-    the place of the name.
-    """
+    """Return the people of a site by cell, then by the hash of their name; indices (n,)."""
+    # The order of a table follows from data; that of hashes does not, and a replaced person keeps
+    # the place of the name.
     digests = [hashlib.sha256(name.encode()).digest() for name in names]
     order = sorted(range(len(names)), key=lambda i: (int(cell[i]), digests[i]))
     return np.array(order, dtype=np.int64)
@@ -190,11 +182,10 @@ def pairs(cell: Counts) -> Counts:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Public:
-    """What is known of one asked term before the first release; S sites, K outcomes, p columns x.
+    """What is known of an asked term before the first release; S sites, K outcomes, p columns x."""
 
-    A protected term has one column z, a coded column by twice its largest value; `group`, `r`, `g`
-    and `H` are then empty.
-    """
+    # A protected term has one column z, a coded column by twice its largest value; `group`, `r`,
+    # `g` and `H` are then empty.
 
     people: Counts  # (S,) people who are asked
     counts: Counts  # (S, cells)
@@ -289,11 +280,9 @@ def _factors(term: Term, model: Sequence[CodedColumn], x: Sequence[int]) -> tupl
 
 
 def _groups(question: Question, term: Term) -> tuple[Counts, Array]:
-    """Return the group (cells,) of every cell, and the codes H (groups, q) of groups.
-
-    Two levels are -1/2 and 1/2, more are orthonormal coordinates; a product has the products of
-    all codes of its columns, and every pair of levels is a group.
-    """
+    """Return the group (cells,) of every cell, and the codes H (groups, q) of groups."""
+    # Two levels are -1/2 and 1/2, more are orthonormal coordinates; a product has the products of
+    # all codes of its columns, and every pair of levels is a group.
     H: Array = np.ones((1, 1))
     group = np.zeros(len(question.cells), dtype=np.int64)
     for name in term.names:
@@ -318,11 +307,9 @@ def group_codes(n_levels: int) -> Array:
 
 
 def _centred(code: Array, counts: Counts) -> tuple[Array, Array]:
-    """Return r and g (S, cells, q) of codes (cells, q).
-
-    g is the code less its mean over the people of a site; r is g scaled at each site so that its
-    longest is 1/2.  A site whose people have one code has zeros, as cells without people have.
-    """
+    """Return r and g (S, cells, q) of codes (cells, q)."""
+    # g is the code less its mean over the people of a site; r is g scaled at each site so that its
+    # longest is 1/2.  A site whose people have one code has zeros, as cells without people have.
     there = counts > 0
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     g = np.where(there[:, :, None], code[None] - (share @ code)[:, None, :], 0.0)

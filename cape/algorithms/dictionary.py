@@ -44,11 +44,9 @@ def started_with(n_components: int, d: int) -> int:
 
 
 def sparse_maps(F: Array, B: Array, C: Array, n_components: int, *, strength: Array) -> Maps:
-    """Return the n sparse maps of the most energy times strength, from those of a start ``B C``.
-
-    F (d, d) PSD; B (D, d) of full rank; C (d, k) and its strength (k,), k >= n.  If fewer than n
-    are left, those of C follow that gave none, by descending strength.
-    """
+    """Return the n sparse maps of the most energy times strength, from those of a start ``B C``."""
+    # F (d, d) PSD; B (D, d) of full rank; C (d, k) and its strength (k,), k >= n.  If fewer than n
+    # are left, those of C follow that gave none, by descending strength.
     S, gram = symmetric_root(F), B.T @ B
     penalty = PENALTY * np.sqrt(np.sum(F * gram) / len(B))
     A = B @ C
@@ -77,10 +75,8 @@ def sparse_maps(F: Array, B: Array, C: Array, n_components: int, *, strength: Ar
 
 
 def _coded(P: Array, gram: Array, A: Array, penalty: float) -> Array:
-    """Return A (D, k) with the least ``tr(A gram A')/2 - tr(P A') + penalty |A|_1``, from A.
-
-    By descent along one map after the other; the diagonal of `gram` (k, k) is 1.
-    """
+    """Return A (D, k) with the least ``tr(A gram A')/2 - tr(P A') + penalty |A|_1``, from A."""
+    # By descent along one map after the other; the diagonal of `gram` (k, k) is 1.
     A = A.copy()
     for _ in range(_SWEEPS):
         before = A.copy()

@@ -107,10 +107,8 @@ def omnibus(question: Question, answers: Sequence[TermAnswer]) -> tuple[Omnibus,
 
 
 def _tests(answer: TermAnswer) -> tuple[Array, Array]:
-    """Return chi2 and p (K,) of the test of all columns; NaN where the answer is withheld.
-
-    Without noise it is the F test: chi2 is q F.
-    """
+    """Return chi2 and p (K,) of the test of all columns; NaN where the answer is withheld."""
+    # Without noise it is the F test: chi2 is q F.
     cov = answer.cov
     half = np.linalg.solve(cov, answer.estimate.T[:, :, None])[:, :, 0]
     chi2 = np.einsum("ki,ik->k", half, answer.estimate)
@@ -207,11 +205,9 @@ def regions_of(question: Question) -> dict[str, tuple[str, str]]:
 
 
 def _ends(estimate: Array, half: Array, of_sign: Array) -> tuple[Array, Array]:
-    """Return the ends of an interval, which leaves 0 out where the test does.
-
-    A scale that is uncertain widens an interval; it cannot turn a sign.  `of_sign`: the end towards
-    0 of the interval of the test, on the side of the estimate where 0 is left out.
-    """
+    """Return the ends of an interval, which leaves 0 out where the test does."""
+    # A scale that is uncertain widens an interval; it cannot turn a sign.  `of_sign`: the end
+    # towards 0 of the interval of the test, on the side of the estimate where 0 is left out.
     is_known = of_sign * np.sign(estimate) > 0
     low, high = estimate - half, estimate + half
     low = np.where(is_known & (estimate > 0), np.maximum(low, 0.0), low)

@@ -97,11 +97,9 @@ def step_record(mean: Array, noise_std: float, *, step_norm: float) -> StepRecor
 
 
 def aligned(n: int, kind: npt.DTypeLike, *, at: int = 0) -> npt.NDArray[np.floating]:
-    """Zeros (n,) whose entry `at` is at an address that is a multiple of 64 bytes.
-
-    NumPy aligns to 16 bytes only.  A vector of 64 bytes then lies across two cache lines, and a
-    pass over arrays in the cache takes twice as long.
-    """
+    """Zeros (n,) whose entry `at` is at an address that is a multiple of 64 bytes."""
+    # NumPy aligns to 16 bytes only.  A vector of 64 bytes then lies across two cache lines, and a
+    # pass over arrays in the cache takes twice as long.
     size = np.dtype(kind).itemsize
     memory = np.zeros(n + LINE_BYTES // size, dtype=kind)
     first = (-(memory.ctypes.data // size) - at) % (LINE_BYTES // size)
@@ -109,10 +107,8 @@ def aligned(n: int, kind: npt.DTypeLike, *, at: int = 0) -> npt.NDArray[np.float
 
 
 def clip_rows(rows: Array, bound: float) -> Array:
-    """Scale rows (n_rows, n) into the L2 ball of radius `bound` > 0, up to rounding; float64.
-
-    Rows that are not finite become 0.  The exact clip is in `cape.secagg.field`.
-    """
+    """Scale rows (n_rows, n) into the L2 ball of radius `bound` > 0, up to rounding; float64."""
+    # Rows that are not finite become 0.  The exact clip is in `cape.secagg.field`.
     # Contiguous rows, summed one by one, so that the result does not depend on the stack's layout
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     with np.errstate(all="ignore"):

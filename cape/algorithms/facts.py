@@ -152,10 +152,8 @@ class Facts(Adjusted):
         return min(max(float(self.seen("kept").mean[0]) / self.pool + 0.5, 0.3), 1.0)
 
     def kept_ramp(self, i: Literal[0, 1]) -> tuple[Array, float]:
-        """Mean (q,) of what is cut and its noise, 0: along `direction` times w, 1: times r.
-
-        The second one says whether one group loses more.
-        """
+        """Mean (q,) of what is cut and its noise, 0: along `direction` times w, 1: times r."""
+        # The second one says whether one group loses more.
         mean, noise = self.seen("kept")
         unit, first = RAMPS[self.public.protected][i], 1 + i * self.q
         return mean[first : first + self.q] / unit, noise / unit

@@ -74,10 +74,8 @@ def spatial_sigma(mask: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, flo
 
 
 def kernel_points(places: Array, n_basis: int, sigma_mm: float = SPATIAL_SIGMA_MM) -> Array:
-    """Kernel basis (D, d) of a few positions (D, 3) in mm, such as centres of parcels.
-
-    A fixed rule adds columns if d exceeds the number of eigenvalues above rounding.
-    """
+    """Kernel basis (D, d) of a few positions (D, 3) in mm, such as centres of parcels."""
+    # A fixed rule adds columns if d exceeds the number of eigenvalues above rounding.
     check_size(n_basis, len(places))
     values, vectors = np.linalg.eigh(kernel_matrix(places, sigma_mm))
     values, vectors = values[::-1], vectors[:, ::-1]
@@ -103,12 +101,10 @@ def kernel_mask(
     n_basis: int,
     sigma_mm: float = SIGMA_MM,
 ) -> Array:
-    """Kernel basis (D, d) inside a mask (nx, ny, nz), voxels in C order, by falling eigenvalue.
-
-    Block iteration starts from the lowest cosines and applies the kernel axis by axis over the
-    bounding box; the (D, D) kernel is never formed.  Wide kernels use the modes of the box
-    (`_by_modes`).  `voxel_mm` are the edges of a voxel.
-    """
+    """Kernel basis (D, d) inside a mask (nx, ny, nz), voxels in C order, by falling eigenvalue."""
+    # Block iteration starts from the lowest cosines and applies the kernel axis by axis over the
+    # bounding box; the (D, D) kernel is never formed.  Wide kernels use the modes of the box
+    # (`_by_modes`).
     voxels = np.argwhere(mask)
     check_size(n_basis, len(voxels))
     box = mask[tuple(map(slice, voxels.min(axis=0), voxels.max(axis=0) + 1))]
@@ -149,11 +145,9 @@ def smooth_mirrored(
     midline_mm: float,
     sigma_mm: float,
 ) -> Array:
-    """Return ``K' columns``, ``K'_ij = exp(-|x_i - M x_j|^2 / (2 sigma^2))``, M the mirror in x.
-
-    `first_mm` is the x of the grid's first voxels, `midline_mm` that of the plane.  The mirror
-    image of a voxel may lie between voxels.
-    """
+    """Return ``K' columns``, ``K'_ij = exp(-|x_i - M x_j|^2 / (2 sigma^2))``, M the mirror in x."""
+    # `first_mm` is the x of the grid's first voxels, `midline_mm` that of the plane.  The mirror
+    # image of a voxel may lie between voxels.
     axes = _axes(mask, voxel_mm, sigma_mm)
     x = (first_mm + voxel_mm[0] * np.arange(mask.shape[0]) - midline_mm) / sigma_mm
     axes[0] = np.exp(-0.5 * (x[:, None] + x[None, :]) ** 2)
@@ -205,11 +199,10 @@ def box_modes(
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Modes:
-    """Decomposition of a kernel inside a box: ``K = F F'``, F the modes of the box, via F'F.
+    """Decomposition of a kernel inside a box: ``K = F F'``, F the modes of the box, via F'F."""
 
-    A mode is a product of three functions, one of each axis.  F is never formed: products with F
-    and F'F are computed axis by axis.
-    """
+    # A mode is a product of three functions, one of each axis.  F is never formed: products with F
+    # and F'F are computed axis by axis.
 
     axes: tuple[Array, ...]  # eigenvectors of each axis: (nx, p), (ny, q), (nz, r)
     index: npt.NDArray[np.intp]  # (m, 3): for each mode an eigenvector of each axis, in order
@@ -265,11 +258,9 @@ def _modes_of(
 def _gram(
     box: npt.NDArray[np.bool_], axes: tuple[Array, ...], index: npt.NDArray[np.intp]
 ) -> Array:
-    """Inner products (m, m) of the modes over the voxels of a box, for modes of strength 1.
-
-    ``sum_i x_a x_a' sum_j y_b y_b' sum_k z_c z_c'`` from the right.  The sums over k and j are
-    computed once for each pair of functions.
-    """
+    """Inner products (m, m) of the modes over the voxels of a box, for modes of strength 1."""
+    # ``sum_i x_a x_a' sum_j y_b y_b' sum_k z_c z_c'`` from the right.  The sums over k and j are
+    # computed once for each pair of functions.
     x = axes[0]
     (y, y_at), (z, z_at) = (_pairs(vectors) for vectors in axes[1:])
     sums = np.stack([y.T @ (plane @ z) for plane in box.astype(np.float64)]).reshape(len(x), -1)
@@ -315,10 +306,8 @@ def _filtered(
 
 
 def settled(U: Array, values: Array) -> Array:
-    """Eigenvectors U (D, n) with fixed signs, and a fixed rotation among equal eigenvalues.
-
-    The product of a group of equals with fixed irregular columns is made symmetric and positive.
-    """
+    """Eigenvectors U (D, n) with fixed signs, and a fixed rotation among equal eigenvalues."""
+    # The product of a group of equals with fixed irregular columns is made symmetric and positive.
     rows = np.arange(1.0, len(U) + 1.0)
     # Most columns have an eigenvalue of their own and need a sign only.
     settled = U * np.where(np.cos(np.sqrt(2.0) * rows) @ U < 0.0, -1.0, 1.0)

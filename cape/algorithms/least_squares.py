@@ -115,10 +115,8 @@ def _units(f: Facts) -> Array:
 
 
 def _inverse(moments: Array, q: int) -> tuple[Array, int]:
-    """Return the inverse of moments of columns and their rank; 0 if the term is not determined.
-
-    A column that is constant or follows from others is left out, as in R.
-    """
+    """Return the inverse of moments of columns and their rank; 0 if the term is not determined."""
+    # A column that is constant or follows from others is left out, as in R.
     size = np.sqrt(np.maximum(np.diag(moments), LEAST))
     values, Q = np.linalg.eigh(moments / np.outer(size, size))
     kept = values > LEAST * len(values)

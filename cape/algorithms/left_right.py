@@ -79,13 +79,11 @@ def mirrored(F: Array, J: Array) -> Array:
 
 
 def mirrored_where_noisy(F: Array, J: Array, noise_std: float) -> Array:
-    """Average F (d, d) with its mirror image, but keep what differs clearly more than noise does.
-
-    The part of F that the average removes is a block (even, odd) in eigenvectors of J.  Its noise
-    is independent with std ``noise_std / sqrt 2``: singular values above the edge of such noise are
-    kept, shrunk as is optimal (Gavish and Donoho, IEEE Trans. Inf. Theory 63, 2017).  Without noise
-    the result is F.
-    """
+    """Average F (d, d) with its mirror image, but keep what differs clearly more than noise."""
+    # The part of F that the average removes is a block (even, odd) in eigenvectors of J.  Its noise
+    # is independent with std ``noise_std / sqrt 2``: singular values above the edge of such noise
+    # are kept, shrunk as is optimal (Gavish and Donoho, IEEE Trans. Inf. Theory 63, 2017).  Without
+    # noise the result is F.
     w, U = np.linalg.eigh(J)
     even, odd = U[:, w > 0.0], U[:, w <= 0.0]
     left, size, right = np.linalg.svd(even.T @ F @ odd, full_matrices=False)
@@ -172,12 +170,11 @@ def simulated_null(
     n_components: int,
     global_signal: bool,
 ) -> Null:
-    """Simulate T of subjects without a brain from a public seed.
-
-    ``field_of(sigma)`` draws fields at n positions.  `white` (n,) is the share of a voxel's white
-    noise at each position; `basis` (n, d) are the rows of the public basis there.  Subjects answer
-    with projectors of rank `n_components`; 0: with soft ones, scaled to trace 1 (no privacy).
-    """
+    """Simulate T of subjects without a brain from a public seed."""
+    # ``field_of(sigma)`` draws fields at n positions.  `white` (n,) is the share of a voxel's white
+    # noise at each position; `basis` (n, d) are the rows of the public basis there.  Subjects
+    # answer with projectors of rank `n_components`; 0: with soft ones, scaled to trace 1 (no
+    # privacy).
     rng = np.random.default_rng(_SEED)
     lag = np.subtract.outer(np.arange(SCANS), np.arange(SCANS))
     in_time = np.where(lag >= 0, AR ** np.maximum(lag, 0), 0.0) * math.sqrt(1.0 - AR**2)

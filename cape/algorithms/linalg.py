@@ -23,11 +23,9 @@ def above_diagonal(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 
 def svec(matrix: Array) -> Array:
-    """Isometric vectors (..., n (n + 1) / 2) of symmetric matrices (..., n, n).
-
-    The diagonal, then sqrt(2) times the upper triangle row by row; the lower one is not read.  The
-    norm is that of the matrix, and independent noise is GOE noise on the matrix.
-    """
+    """Isometric vectors (..., n (n + 1) / 2) of symmetric matrices (..., n, n)."""
+    # The diagonal, then sqrt(2) times the upper triangle row by row; the lower one is not read.
+    # The norm is that of the matrix, and independent noise is GOE noise on the matrix.
     n = matrix.shape[-1]
     rows, columns = above_diagonal(n)
     vector = np.empty((*matrix.shape[:-2], n * (n + 1) // 2))

@@ -122,10 +122,8 @@ class Looks:
 
 
 def plan(public: Public, stage: Stage = "whole", design: Looks | None = None) -> Looks:
-    """Return the looks of a term, whose shares sum to 1.
-
-    A pattern: together with those of `design`, asked of all, as a person is in one half only.
-    """
+    """Return the looks of a term, whose shares sum to 1."""
+    # A pattern: together with those of `design`, asked of all, as a person is in one half only.
     K, p = public.has.shape[1], len(public.x_columns)
     ranges = bool(public.ranges.any()) or public.z_range
     few = K <= FEW
@@ -194,9 +192,6 @@ def look_noise(public: Public, bound: float, share: float, *, psd: bool = False)
     return (math.sqrt(2.0) if psd else 2.0) * bound / (public.G * math.sqrt(share))
 
 
-# -- radii and bounds ----------------------------------------------------------------------------
-
-
 def sites_radius(K: int) -> float:
     return 2.5 if K == 1 else 1.6 * math.sqrt(K)
 
@@ -206,11 +201,9 @@ def xsites_radius(p: int) -> float:
 
 
 def moved(public: Public, what: Literal["balance", "contrast"], rho: float) -> float:
-    """Return half of what one person may move sum w v' less the site part by, for |v| <= 1 [4].
-
-    rho: radius of the site part of w.  `balance`: v is a vector of x; `contrast`: of K outcomes,
-    of which a person may have some.
-    """
+    """Return half of what one person may move sum w v' less the site part by, for |v| <= 1 [4]."""
+    # rho: radius of the site part of w.  `balance`: v is a vector of x; `contrast`: of K outcomes,
+    # of which a person may have some.
     high, low = W + 1.25 * rho, abs(W - 1.25 * rho)
     one = what == "balance" or public.has.shape[1] == 1
     if public.protected:

@@ -12,17 +12,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import (
-    NO_STEP,
-    Array,
-    Data,
-    OneRelease,
-    PlannedRelease,
-    ReleaseStatus,
-    StepRecord,
-    SubjectQuery,
-    step_record,
-)
+from cape.algorithms import estimators
+from cape.algorithms.estimators import Array, Data, OneRelease, PlannedRelease, SubjectQuery
 from cape.frozen import dataclass
 
 
@@ -34,17 +25,16 @@ class ColumnStatistic:
     # the bin below `low` to the one above `high`.  Unbiased, so noise may take them out of range.
     values: Array
     noise_std: float  # exact std of the noise on every value; 0 without noise
-    status: ReleaseStatus
-    record: StepRecord
+    status: estimators.ReleaseStatus
+    record: estimators.StepRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnMean(OneRelease[ColumnStatistic]):
-    """Mean of each column: one release of D numbers.
+    """Mean of each column: one release of D numbers."""
 
-    Answers lie in [-1, 1]^D, in units of half the range: the norm is at most sqrt(D) without a
-    clip.
-    """
+    # Answers lie in [-1, 1]^D, in units of half the range: the norm is at most sqrt(D) without a
+    # clip.
 
     low: float
     high: float
@@ -71,11 +61,10 @@ class ColumnMean(OneRelease[ColumnStatistic]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnHistogram(OneRelease[ColumnStatistic]):
-    """Histogram of each column: one release of D (n_bins + 2) fractions of a subject's time points.
+    """Histogram of each column: one release of D (n_bins + 2) fractions of a subject's points."""
 
-    Fractions of a column are >= 0 with sum 1.  Hence norms are at most sqrt(D), inner products of
-    two answers are >= 0, and their distance is at most sqrt(2) sqrt(D), which is the shape "psd".
-    """
+    # Fractions of a column are >= 0 with sum 1.  Hence norms are at most sqrt(D), inner products of
+    # two answers are >= 0, and their distance is at most sqrt(2) sqrt(D), which is the shape "psd".
 
     low: float
     high: float
@@ -121,9 +110,11 @@ def _checked(stack: Data) -> tuple[Array, npt.NDArray[np.bool_]]:
 
 
 def _waiting(size: int) -> ColumnStatistic:
-    return ColumnStatistic(values=np.zeros(size), noise_std=0.0, status="waiting", record=NO_STEP)
+    return ColumnStatistic(
+        values=np.zeros(size), noise_std=0.0, status="waiting", record=estimators.NO_STEP
+    )
 
 
 def _released(values: Array, noise_std: float) -> ColumnStatistic:
-    record = step_record(values, noise_std, step_norm=float(np.linalg.norm(values)))
+    record = estimators.step_record(values, noise_std, step_norm=float(np.linalg.norm(values)))
     return ColumnStatistic(values=values, noise_std=noise_std, status="released", record=record)

@@ -13,20 +13,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from cape.algorithms.claims import Claims, SplitHalf
-from cape.algorithms.estimators import (
-    NO_STEP,
-    UNCLIPPED,
-    Array,
-    Data,
-    OneRelease,
-    PlannedRelease,
-    StepRecord,
-    SubjectQuery,
-    clip_rows,
-    step_record,
-)
-from cape.algorithms.left_right import LeftRight
+from cape.algorithms import estimators
+from cape.algorithms.claims import FoundMaps
+from cape.algorithms.estimators import NO_STEP, UNCLIPPED, Array, Data, OneRelease, PlannedRelease
 from cape.algorithms.linalg import smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
@@ -59,16 +48,10 @@ FEW_COMPONENTS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class FreeSet:
-    """Spatial components of the mean that a temporal run releases, by the spatial recipe."""
+class FreeSet(FoundMaps):
+    """Spatial components of a released mean, by the spatial recipe."""
 
     directions: Array  # (k, n): in the kernel basis of spatial maps, in final order and sign
-    converged: bool  # whether the rotation converged
-    test: LeftRight | None  # None if left and right cannot be compared
-    mirrored: bool
-    claims: Claims | None  # in the order of the maps; None unless the test is clear
-    split_half: SplitHalf | None = field(default=None, metadata={"omittable": True})
-    stability: tuple[float, ...] = field(default=(), metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,26 +67,23 @@ class Subspace:
     # "gap": clear gap at n_components; "reduced": the guard chose fewer; "no_gap": R may be too
     # large or the budget too small; "unguarded": the guard does not apply
     status: SubspaceStatus
-    record: StepRecord
+    record: estimators.StepRecord
     # Spatial maps of the same release, for the report only
     free: FreeSet | None = field(default=None, metadata={"omittable": True})
 
     @property
     def overlap(self) -> float:
-        """Overlap of the subjects' own subspaces: 1 if they are all the same.
-
-        The norm of the mean projector over sqrt(k), less the expected energy of the noise.
-        """
+        """Overlap of the subjects' own subspaces: 1 if they are all the same."""
+        # The norm of the mean projector over sqrt(k), less the expected energy of the noise.
         d, k = self.V.shape
         energy = float(np.sum(self.eigenvalues**2)) - self.noise_std**2 * d * (d + 1) / 2.0
         return math.sqrt(max(0.0, energy) / k)
 
     def common(self, directions: Array) -> Array:
-        """Share of each column of `directions` (k, n) that subjects have in common, shape (n,).
-
-        This is the mean squared cosine with the subjects' own subspaces.  An observed eigenvalue,
-        less the mean of the rest, is x = theta + (edge/2)^2 / theta; inside the noise, theta = x/2.
-        """
+        """Share of each column of `directions` (k, n) that subjects have in common, shape (n,)."""
+        # This is the mean squared cosine with the subjects' own subspaces.  An observed eigenvalue,
+        # less the mean of the rest, is x = theta + (edge/2)^2 / theta; inside the noise, theta =
+        # x/2.
         k, half = self.V.shape[1], self.edge / 2.0
         rest = self.eigenvalues[k:]
         x = self.eigenvalues[:k] - (float(np.mean(rest)) if rest.size else 0.0)
@@ -124,13 +104,11 @@ class Rank:
 
 
 def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
-    """Choose the number of directions from the released spectrum (d,); this costs no budget.
-
-    Surplus directions are noise, which whitening would amplify.  The cut is at the largest drop l_j
-    - l_(j+1), floor(R/2) <= j <= R, if it is at least .15 of the noise edge (0 without noise).  No
-    direction above both .35 and the edge of d - k directions is cut, no fewer than .15 R directions
-    are cut, and none if R <= 5.
-    """
+    """Choose the number of directions from the released spectrum (d,); this costs no budget."""
+    # Surplus directions are noise, which whitening would amplify.  The cut is at the largest drop
+    # l_j - l_(j+1), floor(R/2) <= j <= R, if it is at least .15 of the noise edge (0 without
+    # noise).  No direction above both .35 and the edge of d - k directions is cut, no fewer than
+    # .15 R directions are cut, and none if R <= 5.
     R = n_components
     if edge <= 0.0:
         # Deviation: without noise there is no edge, and only rounding is cut.
@@ -156,10 +134,8 @@ def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
 
 
 def leading_projector(Y: Array, n_components: int) -> Array:
-    """Projector U U' (d, d) on at most R leading directions of a centred subject (d, T).
-
-    It is PSD with norm sqrt(rank), and 0 if Y is zero or not finite.
-    """
+    """Projector U U' (d, d) on at most R leading directions of a centred subject (d, T)."""
+    # It is PSD with norm sqrt(rank), and 0 if Y is zero or not finite.
     d, T = Y.shape
     peak = float(np.max(np.abs(Y), initial=0.0))
     if not np.isfinite(peak) or peak == 0.0:
@@ -223,13 +199,13 @@ class ProjectorPca(OneRelease[Subspace]):
             record=NO_STEP,
         )
 
-    def query(self, state: Subspace) -> SubjectQuery:
+    def query(self, state: Subspace) -> estimators.SubjectQuery:
         release = self.schedule(len(state.V))[0]
 
         def answer(stack: Data) -> Array:
             with np.errstate(all="ignore"):  # subjects that are not finite become rows of zeros
                 rows = [svec(self.matrix(Y)) for Y in stack.astype(np.float64)]
-            return clip_rows(np.array(rows), release.clip)
+            return estimators.clip_rows(np.array(rows), release.clip)
 
         return release.query(answer)
 
@@ -247,7 +223,7 @@ class ProjectorPca(OneRelease[Subspace]):
             gap_ratio=rank.gap_ratio,
             noise_std=noise_std,
             status=rank.status,
-            record=step_record(mean, noise_std, step_norm=float(np.sqrt(rank.k))),
+            record=estimators.step_record(mean, noise_std, step_norm=float(np.sqrt(rank.k))),
         )
 
     def done(self, state: Subspace) -> bool:

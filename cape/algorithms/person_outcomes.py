@@ -34,13 +34,11 @@ def outcomes_of_person(measure: Measure, S: Array, tr: float) -> Array:
 
 
 def courses(X: Data, maps: Array) -> Array:
-    """Time courses (R, T) of public maps (D, R) in data (D, T): least squares with a constant.
-
-    This is the first step of dual regression (Filippini et al. 2009, PNAS 106); maps are in their
-    standard deviations, so that the courses do not depend on units.  Of maps that are regions of
-    an atlas, one value inside and 0 outside, the courses are means over them: the constant would
-    be the mean of what no region covers, and regions that cover all would depend on it.
-    """
+    """Time courses (R, T) of public maps (D, R) in data (D, T): least squares with a constant."""
+    # This is the first step of dual regression (Filippini et al. 2009, PNAS 106); maps are in their
+    # standard deviations, so that the courses do not depend on units.  Of maps that are regions of
+    # an atlas, one value inside and 0 outside, the courses are means over them: the constant would
+    # be the mean of what no region covers, and regions that cover all would depend on it.
     return np.asarray(regressor(maps).T @ X.astype(np.float64))
 
 
@@ -68,10 +66,8 @@ def edges(S: Array) -> Array:
 
 
 def domain_means(z: Array, domains: Sequence[str]) -> Array:
-    """Return means of edges z (see `edges`) within and between domains, as `domain_names` has them.
-
-    A domain of one network has no edges within.
-    """
+    """Return means of edges z (`edges`) within and between domains, as `domain_names` has them."""
+    # A domain of one network has no edges within.
     named = list(dict.fromkeys(domains))
     domain_of = np.array([named.index(domain) for domain in domains])
     rows, columns = np.triu_indices(len(domains), 1)
@@ -83,10 +79,8 @@ def domain_means(z: Array, domains: Sequence[str]) -> Array:
 
 
 def log_band_power(S: Array, tr: float, bands: Sequence[tuple[float, float]]) -> Array:
-    """Decadic logarithm of the share of a course's power in each band (Hz), shape (R, bands).
-
-    A share does not depend on the scale of the image.  The total excludes frequency 0.
-    """
+    """Decadic logarithm of the share of a course's power in each band (Hz), shape (R, bands)."""
+    # A share does not depend on the scale of the image.  The total excludes frequency 0.
     if tr <= 0.0 or S.shape[1] < 2:
         return np.full((len(S), len(bands)), np.nan)
     spectra = spectrum(S, tr)
@@ -107,10 +101,7 @@ def log_shares(power: Array, frequency: Array, bands: Sequence[tuple[float, floa
 
 
 def falff(S: Array, tr: float) -> Array:
-    """Amplitudes at .01 to .08 Hz over those up to .25 Hz, shape (R,), of the whole courses.
-
-    NaN if the sampling does not reach .25 Hz (`tr` above 2 s).
-    """
+    """Amplitudes at .01 to .08 Hz over those up to .25 Hz, (R,); NaN where `tr` is above 2 s."""
     T = S.shape[1]
     frequency = np.fft.rfftfreq(T, tr) if tr > 0 and T else np.zeros(1)
     if frequency[-1] <= 0 or frequency[-1] < MAX_HZ - 1.0 / (T * tr):

@@ -12,31 +12,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from cape.algorithms import looks, population
 from cape.algorithms.design import Counts, Public
 from cape.algorithms.estimators import Array
-from cape.algorithms.looks import (
-    FEW,
-    RHO,
-    RHO_PROTECTED,
-    RHO_SITES,
-    RHO_TILT,
-    TILT,
-    Looks,
-    Stage,
-    by_outcome,
-    look_noise,
-    sites_radius,
-    xsites_radius,
-)
-from cape.algorithms.population import (
-    BINS,
-    careful_octave,
-    octave,
-    octaves,
-    reach,
-    site_means,
-    tail,
-)
 
 # Effect of a common octave: x is multiplied by 2^-(octave + .4), never by less than 1.
 XF, WIDE_X = 0.4, 1.5
@@ -63,10 +41,10 @@ class Placed:
     def __init__(
         self,
         public: Public,
-        plan: Looks,
+        plan: looks.Looks,
         seen: Mapping[str, Seen],
         *,
-        stage: Stage = "whole",
+        stage: looks.Stage = "whole",
         design: Self | None = None,
     ) -> None:
         self.public, self.plan, self.stage, self.design = public, plan, stage, design
@@ -75,8 +53,8 @@ class Placed:
         self.M, self.p, self.q = max(public.M, 1), len(public.x_columns), public.q
         # A protected z is one more column, until its covariates are taken out.
         self.half_ranges = np.append(public.half_ranges, public.z_half)[: self.p + public.protected]
-        self.few = self.K <= FEW
-        self.by_outcome = by_outcome(public, stage)
+        self.few = self.K <= looks.FEW
+        self.by_outcome = looks.by_outcome(public, stage)
         # A product's groups differ in its columns, too: one centre for all.
         self.L = len(public.H) if len(public.H) == self.q + 1 else 1
         self.n_s = np.maximum(public.people, 1).astype(np.float64)
@@ -97,9 +75,9 @@ class Placed:
             return self.design.octave
         shares, noise = self.seen("where")
         if self.by_outcome:
-            return octaves(shares.reshape(self.K, BINS), noise)
+            return population.octaves(shares.reshape(self.K, population.BINS), noise)
         prior = (PATTERN_OCTAVE, 0.7) if self.half_b else (0.0, 2.0)
-        one = octave(shares, noise, 1 if self.K == 1 else 3 if self.few else 6, prior)
+        one = population.octave(shares, noise, 1 if self.K == 1 else 3 if self.few else 6, prior)
         return np.full(self.K, one)
 
     @cached_property
@@ -120,7 +98,7 @@ class Placed:
     def _where(self) -> Seen:
         """Shares (bins,) of pairs by octave, of all outcomes."""
         shares, noise = self.seen("where")
-        each = shares.reshape(-1, BINS)
+        each = shares.reshape(-1, population.BINS)
         return Seen(each.mean(axis=0), noise / math.sqrt(len(each)))
 
     @cached_property
@@ -146,12 +124,12 @@ class Placed:
         """How skewed or heavy one outcome is."""
         if self.K > 1:
             return 0.0
-        return tail(*self.seen("where"), max(int((self.public.counts // 2).sum()), 1))
+        return population.tail(*self.seen("where"), max(int((self.public.counts // 2).sum()), 1))
 
     @cached_property
     def reach(self) -> float:
         """How far out, in scales, people of one outcome lie, if far."""
-        return reach(*self.seen("where"), float(self.octave[0])) if self.K == 1 else 0.0
+        return population.reach(*self.seen("where"), float(self.octave[0])) if self.K == 1 else 0.0
 
     @cached_property
     def ranges(self) -> Counts:
@@ -166,8 +144,8 @@ class Placed:
         found = np.zeros((2, len(self.half_ranges)))
         if self.plan.asks("xwhere"):
             shares, noise = self.seen("xwhere")
-            for j, one in zip(self.ranges, shares.reshape(-1, BINS), strict=True):
-                found[:, j] = careful_octave(one, noise)
+            for j, one in zip(self.ranges, shares.reshape(-1, population.BINS), strict=True):
+                found[:, j] = population.careful_octave(one, noise)
         return found[0], found[1]
 
     @cached_property
@@ -212,23 +190,23 @@ class Placed:
     def rho(self) -> float:
         """Radius of the site part of w; wider where people missing differ by group."""
         if self.public.protected:
-            return RHO_PROTECTED
+            return looks.RHO_PROTECTED
         tilt, noise = self.tilt
         small = self.stage == "half" and self.K > 1 and self.public.G < SMALL_HALF
-        wider = min(max(float(np.linalg.norm(tilt)) - 2 * noise, 0.0) * 1.2, RHO_TILT)
-        return max((0.0 if small else RHO) + wider, min(1.5 * math.sqrt(self.odds), RHO_SITES))
+        wider = min(max(float(np.linalg.norm(tilt)) - 2 * noise, 0.0) * 1.2, looks.RHO_TILT)
+        return max(
+            (0.0 if small else looks.RHO) + wider, min(1.5 * math.sqrt(self.odds), looks.RHO_SITES)
+        )
 
     @cached_property
     def _odds(self) -> tuple[float, float]:
-        """Mean square over sites of the code times the share of outcomes that are there; its noise.
-
-        0 unless it is clear: people missing from one group here and from the other one there.
-        """
+        """Mean square over sites of the code times the share of outcomes there; its noise."""
+        # 0 unless it is clear: people missing from one group here and from the other one there.
         if self.public.protected or "sites" not in self._seen:
             return 0.0, 0.0 if self.public.protected else math.inf
         mean, noise = self.seen("sites")
         share = self.public.people / self.M
-        unit = 1 / (TILT * self.u_sites_radius * np.maximum(share, 1e-6))[:, None]
+        unit = 1 / (looks.TILT * self.u_sites_radius * np.maximum(share, 1e-6))[:, None]
         variance = float(share @ (noise * unit[:, 0]) ** 2)
         spread = noise**2 * math.sqrt(2 * self.q * float(share**2 @ unit[:, 0] ** 4))
         tilts = mean.reshape(self.S, -1)[:, self.K :] * unit
@@ -255,11 +233,9 @@ class Placed:
         return np.asarray(np.maximum(people, 1) / self.M)
 
     def _centres(self, name: str, unit: Array) -> tuple[Array, Array, Array, float]:
-        """Return centre (K,), differences of groups (L, K), and the variances of their noise.
-
-        `unit` (K,) is that of the look, in scales.  The first variance is (K,), the second one of
-        the sum over groups and outcomes.
-        """
+        """Return centre (K,), differences of groups (L, K), and the variances of their noise."""
+        # `unit` (K,) is that of the look, in scales.  The first variance is (K,), the second one of
+        # the sum over groups and outcomes.
         mean, noise = self.seen(name)
         by_group, error = mean.reshape(self.L, self.K) * unit / self.pool, unit * noise / self.pool
         centre, variance = by_group.sum(axis=0), self.L * error**2
@@ -325,12 +301,12 @@ class Placed:
 
     @property
     def x_sites_radius(self) -> float:
-        return xsites_radius(self.p) + self.far
+        return looks.xsites_radius(self.p) + self.far
 
     @property
     def z_sites_radius(self) -> float:
         """As wide as planned noise allows, for site means that are far apart."""
-        noise = look_noise(self.public, 1.0, self.plan.share("zsites")) * self.S
+        noise = looks.look_noise(self.public, 1.0, self.plan.share("zsites")) * self.S
         f, product = float(self.stretch[-1]), bool(self.public.z_factors)
         most = 6.0 if product else 2.0 * self.public.z_half * f
         far = min(self.seen("middle").noise * f, 9.0) if f > WIDE_X else 0.0
@@ -370,19 +346,21 @@ class Placed:
         if not self.plan.asks("xsites"):
             return np.zeros((self.S, self.p)), np.full((self.S, self.p), 0.1)
         g, _, error = self._by_site(*self.seen("xsites"))
-        return site_means(g, error, one=False)
+        return population.site_means(g, error, one=False)
 
     @cached_property
     def z_sites(self) -> tuple[Array, Array]:
         """Site means (S, 1) of stretched z, and the variance of what is left of them."""
         g, _, error = self._by_site(*self.seen("zsites"))
-        return site_means(g, error, one=False)
+        return population.site_means(g, error, one=False)
 
     @property
     def u_sites_radius(self) -> float:
         """Wider where the first centre may be far off."""
         noise = math.sqrt(float(self.first_centre[2].mean()))
-        return sites_radius(self.K) + (0.5 * math.sqrt(self.K) * noise if noise > 0.3 else 0.0)
+        return looks.sites_radius(self.K) + (
+            0.5 * math.sqrt(self.K) * noise if noise > 0.3 else 0.0
+        )
 
     @property
     def blocks(self) -> Seen:
@@ -393,16 +371,14 @@ class Placed:
 
     @cached_property
     def u_sites(self) -> tuple[Array, Array, float]:
-        """Site centres (S, K), the variance (S,) of what is left, and that of their mean.
-
-        Their mean mends the first centre, which a wide unit makes noisy.
-        """
+        """Site centres (S, K), the variance (S,) of what is left, and that of their mean."""
+        # Their mean mends the first centre, which a wide unit makes noisy.
         if "sites" not in self._seen:
             return np.zeros((self.S, self.K)), np.full(self.S, 0.25), 0.0
         mean, noise = self.blocks
         g, middle, error = self._by_site(mean, noise)
         first, second = self.first_centre[2], self.S * (noise / self.pool) ** 2
         kept = first / (first + second + 1.0 / self.M)
-        centres, variance = site_means(g + (1 - kept) * middle, error, one=True)
+        centres, variance = population.site_means(g + (1 - kept) * middle, error, one=True)
         left = float(np.minimum(first, second).mean())
         return kept * middle + centres, variance.mean(axis=1), left

@@ -53,11 +53,9 @@ def ball(rows: Array, radius: float) -> Array:
 
 
 def weight(r: Array, h: Array, k: float | None) -> Array:
-    """Return w (n, q).
-
-    Public (k None), one column: to [-W/3, W] in the direction of r; several: h in a ball of W/2,
-    then r - h in one of W.  Protected: k (r - h), clipped to W.
-    """
+    """Return w (n, q)."""
+    # Public (k None), one column: to [-W/3, W] in the direction of r; several: h in a ball of W/2,
+    # then r - h in one of W.  Protected: k (r - h), clipped to W.
     if k is not None:
         return np.asarray(np.clip(k * (r - h), -W, W))
     if r.shape[1] == 1:
@@ -165,10 +163,8 @@ def octaves(shares: Array, noise: float) -> Array:
 
 
 def _of_octaves(shares: Array, noise: float, nu: int) -> Array:
-    """Return the log likelihood (grid,) of octaves.
-
-    The lowest bin may hold pairs of equal values, which say nothing: it counts, or is left free.
-    """
+    """Return the log likelihood (grid,) of octaves."""
+    # The lowest bin may hold pairs of equal values, which say nothing: it counts, or is left free.
     curves = octave_shares(nu)
     free = _likelihood(shares[1:], curves[:, 1:], noise, 0.02)
     return np.logaddexp(
@@ -184,11 +180,9 @@ def _near_mode(log: Array) -> float:
 
 
 def careful_octave(shares: Array, noise: float) -> tuple[float, float]:
-    """Return log2 of the sd of a covariate, rather too large than too small, and its own sd.
-
-    A column stretched tenfold by a mistake would hide all others: that made one answer in a
-    thousand at M 1000 epsilon 1 wrong by ten standard errors.
-    """
+    """Return log2 of the sd of a covariate, rather too large than too small, and its own sd."""
+    # A column stretched tenfold by a mistake would hide all others: that made one answer in a
+    # thousand at M 1000 epsilon 1 wrong by ten standard errors.
     curves = octave_shares(1)
     if shares[1:].sum() > max(0.05, 4 * noise):
         shares, curves = shares[1:], curves[:, 1:]  # pairs of equal values say nothing of the scale
@@ -202,10 +196,8 @@ def careful_octave(shares: Array, noise: float) -> tuple[float, float]:
 def _likelihood(
     shares: Array, curves: Array, noise: float, least: float, misfit: float = 2e-4
 ) -> Array:
-    """Return the log likelihood of curves (.., bins); at least this share of pairs have values.
-
-    `misfit`: variance of a bin by shapes that are no curve.
-    """
+    """Return the log likelihood of curves (.., bins); at least this share of pairs have values."""
+    # `misfit`: variance of a bin by shapes that are no curve.
     fitted = curves @ shares / np.maximum((curves**2).sum(axis=-1), 1e-3)
     rest = shares - np.clip(fitted, least, 1.05)[..., None] * curves
     return np.asarray(-(rest**2).sum(axis=-1) / (2 * (noise**2 + misfit)))
@@ -225,12 +217,10 @@ def _tail_curves() -> Array:
 
 
 def tail(shares: Array, noise: float, n_pairs: int) -> float:
-    """Return how skewed or heavy an outcome is: log sd of a shifted lognormal; 0: normal [3].
-
-    Pairs vary too: a bin of an eighth of `n_pairs` has a variance near .03 / n_pairs.
-    The posterior mean by the released shares (bins,) of pairs, rather too small than too large; 0
-    where they say too little.
-    """
+    """Return how skewed or heavy an outcome is: log sd of a shifted lognormal; 0: normal [3]."""
+    # Pairs vary too: a bin of an eighth of `n_pairs` has a variance near .03 / n_pairs.  The
+    # posterior mean by the released shares (bins,) of pairs, rather too small than too large; 0
+    # where they say too little.
     log = _likelihood(shares[1:], _tail_curves(), noise, 0.02, 1e-5 + 0.03 / n_pairs)
     chance = np.exp(log - log.max()).sum(axis=1) * np.exp(-TAILS / 0.3)
     chance = chance / chance.sum()
@@ -240,10 +230,8 @@ def tail(shares: Array, noise: float, n_pairs: int) -> float:
 
 
 def reach(shares: Array, noise: float, octave: float) -> float:
-    """Return the highest octave of pairs that holds people, in scales [3].
-
-    0 unless clearly more people lie beyond 2.5 scales than of a normal outcome.
-    """
+    """Return the highest octave of pairs that holds people, in scales [3]."""
+    # 0 unless clearly more people lie beyond 2.5 scales than of a normal outcome.
     edges = 2.0 ** (EDGES - octave)  # edges[k - 1] is the lower one of bin k
     first = int(np.searchsorted(edges, 2.5, side="right")) + 1
     beyond = np.cumsum(shares[::-1])[::-1]
@@ -263,19 +251,15 @@ def octave_of(distance: Array) -> Counts:
 
 
 def posterior(T: Array, error: Array) -> tuple[Array, Array]:
-    """Return mean and variance (p, K) of effects behind T (p, K), of this error variance (p,).
-
-    The prior of a row is normal with one of `PRIORS`.
-    """
+    """Return mean and variance (p, K) of effects behind T (p, K), of this error variance (p,)."""
+    # The prior of a row is normal with one of `PRIORS`.
     V, error = PRIORS[:, None, None], error[:, None]
     return _shrunk(T, error, V, _of_variances(T, error, V).sum(axis=2, keepdims=True))
 
 
 def site_means(g: Array, error: Array, *, one: bool) -> tuple[Array, Array]:
-    """Return mean and variance (S, n) of site means g whose errors have this variance (S, 1).
-
-    The spread over sites has one of `SPREADS`, of each column by itself or (`one`) of all.
-    """
+    """Return mean and variance (S, n) of site means g whose errors have this variance (S, 1)."""
+    # The spread over sites has one of `SPREADS`, of each column by itself or (`one`) of all.
     V = SPREADS[:, None, None]
     log = _of_variances(g, error, V).sum(axis=1, keepdims=True)
     return _shrunk(g, error, V, log.sum(axis=2, keepdims=True) if one else log - 0.3 * np.log(V))
@@ -341,11 +325,9 @@ def outside(size: Array, K: int) -> Array:
 
 @lru_cache(maxsize=2)
 def _skewed(one: bool) -> tuple[Array, Array]:
-    """Return skewness (tails,), and loss (tails, `CUTS`) of lognormals of log sd `TAILS`.
-
-    Loss is the mean, in scales, of what a cut takes, for a log of spread: of two groups of one
-    shape, the one that is more variable loses more.
-    """
+    """Return skewness (tails,), and loss (tails, `CUTS`) of lognormals of log sd `TAILS`."""
+    # Loss is the mean, in scales, of what a cut takes, for a log of spread: of two groups of one
+    # shape, the one that is more variable loses more.
     z = normals(4000, 6)
     z = z[:, :1] if one else math.sqrt(0.6) * z[:, :1] + math.sqrt(0.4) * z[:, 1:]
     each: list[tuple[float, Array]] = []
@@ -374,10 +356,8 @@ def inside(c: float) -> float:
 
 
 def z_cut(noise: float, sampling: float) -> float:
-    """Return the cut of a protected z, in sd of what covariates leave of it, by planned error.
-
-    `noise`: sd of T for w of size 1; `sampling`: that of people.
-    """
+    """Return the cut of a protected z, in sd of what covariates leave of it, by planned error."""
+    # `noise`: sd of T for w of size 1; `sampling`: that of people.
     size, best = _norms(True), (np.inf, 1.0)
     for c in np.arange(1.0, 2.61, 0.1).tolist():
         cut = np.minimum(size, c)
@@ -395,11 +375,9 @@ def radius(
     tail: float = 0.0,
     unlike: Callable[[float], float] = lambda c: 0.0,
 ) -> float:
-    """Return c, the cut with the smallest planned error [3].
-
-    `noise`: sd of the answer for c = 1; `sampling`: sd of the answer without a cut;
-    `unlike`: what a cut makes of groups whose shapes differ.
-    """
+    """Return c, the cut with the smallest planned error [3]."""
+    # `noise`: sd of the answer for c = 1; `sampling`: its sd without a cut; `unlike`: what a cut
+    # makes of groups whose shapes differ.
     best, most = (np.inf, 1.0), 9.01
     for c in np.arange(LEAST_CUT[0 if K == 1 else 1 if K <= 8 else 2], most, 0.1).tolist():
         J, kept = cut_curve(c, K)

@@ -21,19 +21,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import (
-    NO_STEP,
-    UNCLIPPED,
-    Array,
-    Data,
-    Floats,
-    OneRelease,
-    PlannedRelease,
-    SubjectQuery,
-    aligned,
-    clip_rows,
-    step_record,
-)
+from cape.algorithms import estimators
+from cape.algorithms.estimators import NO_STEP, Array, Data, PlannedRelease, SubjectQuery, aligned
 from cape.algorithms.linalg import above_diagonal, polar, skew, skew_exp
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, unit_rows
 from cape.algorithms.verdict import judge_run
@@ -170,12 +159,11 @@ def filter_gain(variance: float, angle_noise: float) -> tuple[float, float]:
 
 
 class Windows:
-    """Working arrays for the score of a chunk of subjects, reused for each chunk.
+    """Working arrays for the score of a chunk of subjects, reused for each chunk."""
 
-    Sums of 11 neighbours are made of sums of 2, 4 and 8 over the whole buffer.  Windows across two
-    rows fall into the 5 padding samples at both ends.  All terms are positive, so float32 keeps 6
-    digits.
-    """
+    # Sums of 11 neighbours are made of sums of 2, 4 and 8 over the whole buffer.  Windows across
+    # two rows fall into the 5 padding samples at both ends.  All terms are positive, so float32
+    # keeps 6 digits.
 
     def __init__(self, shape: tuple[int, int, int], kind: npt.DTypeLike) -> None:
         n_subjects, R, T = shape
@@ -217,12 +205,10 @@ def _mirrored(R: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     return upper * R + right, right * R + upper
 
 
-def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
-    """Skew part of each subject's score moment, (n_subjects, R (R - 1)/2), float64, not clipped.
-
-    ``K_ij = g_ij - g_ji``, i < j row by row, ``g = psi(y) y'/T``, ``y = W z``: the gradient along
-    rotations.  The stack (n_subjects, R, T) is whitened, and products are in its precision.
-    """
+def skew_moments(W: Array, stack: estimators.Floats, name: Score) -> Array:
+    """Skew part of each subject's score moment, (n_subjects, R (R - 1)/2), float64, not clipped."""
+    # ``K_ij = g_ij - g_ji``, i < j row by row, ``g = psi(y) y'/T``, ``y = W z``: the gradient along
+    # rotations.  The stack (n_subjects, R, T) is whitened, and products are in its precision.
     n_subjects, R, T = stack.shape
     W = np.asarray(W, dtype=stack.dtype)
     moments = np.empty((n_subjects, R, R), dtype=stack.dtype)
@@ -249,7 +235,7 @@ def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class QuasiNewton(OneRelease[Unmixing]):
+class QuasiNewton(estimators.OneRelease[Unmixing]):
     """Rotations by noisy Newton steps: of annealed length, or of a filter after a spatial start."""
 
     n_rounds: int  # J, a public constant
@@ -279,12 +265,10 @@ class QuasiNewton(OneRelease[Unmixing]):
         )
 
     def _common(self, W: Array) -> Array | None:
-        """Share of each component (k,) that subjects have in common; None if unknown.
-
-        The smaller share of two: of its map, ``(W U)^-1``, and of the white directions that give
-        its time course.  A small error of W fills the map of a weak component with networks, but
-        not its course.
-        """
+        """Share of each component (k,) that subjects have in common; None if unknown."""
+        # The smaller share of two: of its map, ``(W U)^-1``, and of the white directions that give
+        # its time course.  A small error of W fills the map of a weak component with networks, but
+        # not its course.
         if self.subspace is None or self.whitened is None or not self.of_projectors:
             return None
         rows, U = unit_rows(W), self.whitened.U
@@ -294,7 +278,7 @@ class QuasiNewton(OneRelease[Unmixing]):
 
     def clip(self, done: int) -> float:
         if not self.private:
-            return UNCLIPPED
+            return estimators.UNCLIPPED
         first, last = self.clips[0], self.clips[-1]
         return float(first * (last / first) ** self._progress(done))
 
@@ -324,10 +308,8 @@ class QuasiNewton(OneRelease[Unmixing]):
         )
 
     def turn(self, done: int, size: int) -> Array | None:
-        """Public angles (size,) of all pairs by which round `done` (from 0) turns W, or None.
-
-        Two consecutive rounds have opposite angles, so that constant terms cancel.
-        """
+        """Public angles (size,) of all pairs by which round `done` (from 0) turns W, or None."""
+        # Two consecutive rounds have opposite angles, so that constant terms cancel.
         first = 0 if self.origin is not None else max(0, self.n_rounds - LAST_DITHERED)
         if self.dither <= 0.0 or done < first:
             return None
@@ -345,7 +327,7 @@ class QuasiNewton(OneRelease[Unmixing]):
 
         def answer(stack: Data) -> Array:
             with np.errstate(all="ignore"):
-                return clip_rows(skew_moments(turned_W(), stack, self.score), bound)
+                return estimators.clip_rows(skew_moments(turned_W(), stack, self.score), bound)
 
         return SubjectQuery(size=size, clip=bound, shape="ball", answer=answer)
 
@@ -370,7 +352,7 @@ class QuasiNewton(OneRelease[Unmixing]):
                 return Step(W=rotation, b=state.b)
             return Step(W=polar(skew_exp(scale * rotation) @ state.W), b=state.b)
 
-        record = step_record(mean, noise_std, step_norm=float(np.linalg.norm(rotation)))
+        record = estimators.step_record(mean, noise_std, step_norm=float(np.linalg.norm(rotation)))
         settled = bool(np.max(np.abs(mean), initial=0.0) <= self.tolerance)
         stop_rule = StopRule(n_rounds=self.n_rounds, look_back=LOOK_BACK, private=self.private)
         state = advance(state, propose, stop_rule, settled=settled, record=record)

@@ -21,18 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cape.algorithms import least_squares
+from cape.algorithms import estimators, least_squares
 from cape.algorithms.design import Public
-from cape.algorithms.estimators import (
-    NO_STEP,
-    UNCLIPPED,
-    Array,
-    Data,
-    PlannedRelease,
-    ReleaseStatus,
-    StepRecord,
-    SubjectQuery,
-)
+from cape.algorithms.estimators import NO_STEP, UNCLIPPED, Array, Data, PlannedRelease, SubjectQuery
 from cape.algorithms.facts import Facts
 from cape.algorithms.looks import Stage, plan
 from cape.algorithms.placed import Seen
@@ -48,11 +39,8 @@ class Regressed:
     round: int  # exchanges made
     values: Array  # released means over the people asked, one look after the other; 0 before
     noise: Array  # (looks,) std of the noise on an entry
-    status: ReleaseStatus
-    record: StepRecord
-
-
-# -- the estimator -------------------------------------------------------------------------------
+    status: estimators.ReleaseStatus
+    record: estimators.StepRecord
 
 
 class _Release(NamedTuple):
@@ -67,11 +55,10 @@ class _Release(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Regression:
-    """All terms of a question, asked side by side; each has 1 / Q of mu^2.
+    """All terms of a question, asked side by side; each has 1 / Q of mu^2."""
 
-    A pattern has three: `stage` "design" of all people, then "half" twice with the first one and
-    its last state as `given`: half A with all outcomes, half B with the one that half A found.
-    """
+    # A pattern has three: `stage` "design" of all people, then "half" twice with the first one and
+    # its last state as `given`: half A with all outcomes, half B with the one that half A found.
 
     terms: tuple[Public, ...]
     stage: Stage = "whole"
@@ -129,7 +116,7 @@ class Regression:
             unit = table_of(f)[one.name].bound(f) * f.public.everybody / max(f.M, 1)
             values[one.first : one.first + one.size] = mean * unit
             noise[i] = std * unit
-        record = StepRecord(
+        record = estimators.StepRecord(
             statistic_norm=float(np.linalg.norm(np.concatenate(means))),
             noise_norm=math.sqrt(
                 sum(std**2 * len(mean) for mean, std in zip(means, noise_stds, strict=True))

@@ -12,24 +12,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from cape.algorithms import looks
 from cape.algorithms.adjusted import GAMMA
 from cape.algorithms.design import Counts, Flags, Public, pairs
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.facts import Facts
 from cape.algorithms.linalg import above_diagonal
-from cape.algorithms.looks import (
-    PAIR,
-    PART,
-    RAMP_MIDDLE,
-    RAMP_RADIUS,
-    RAMPS,
-    SKEW,
-    TILT,
-    Stage,
-    Y,
-    moved,
-    sites_radius,
-)
 from cape.algorithms.population import BINS, asymmetry, ball, octave_of, outside, weight
 from cape.frozen import dataclass
 
@@ -59,7 +47,7 @@ class People:
         return int(self.asked.sum())
 
 
-def columns_of_people(public: Public, stage: Stage, stack: Data) -> People:
+def columns_of_people(public: Public, stage: looks.Stage, stack: Data) -> People:
     """Take rows (n, K + 1 + C + 1) apart.  ValueError: rows of another length."""
     K = public.has.shape[1]
     rows = np.asarray(stack, dtype=np.float64).reshape(len(stack), math.prod(stack.shape[1:]))
@@ -175,11 +163,9 @@ def _products(one: Array, other: Array) -> Array:
 
 
 def _part(f: Facts, a: People, w: Array, v: Array, there: Array, limit: float) -> Array:
-    """Return - n A Y of a site, flat (q d): what w shares with it, times its mean v.
-
-    A (q, d): sum of w over people who have the value, by n, in a ball of rho.  Y (d,): mean of v in
-    a ball of `limit`, over at least .8 n people.
-    """
+    """Return - n A Y of a site, flat (q d): what w shares with it, times its mean v."""
+    # A (q, d): sum of w over people who have the value, by n, in a ball of rho.  Y (d,): mean of v
+    # in a ball of `limit`, over at least .8 n people.
     if not a.n:
         return np.zeros(w.shape[1] * v.shape[1])
     A = w.T @ there / a.n
@@ -215,10 +201,8 @@ def _octaves(a: People, values: Array, there: Flags) -> Array:
 
 
 def middle_rows(f: Facts, a: People) -> Array:
-    """Covariates and z, whether a person is in the sums, and the code times the share of outcomes.
-
-    Both shares are less 1/2, as codes sum to 0 at a site.
-    """
+    """Covariates and z, presence in the sums, and the code times the share of outcomes."""
+    # Both shares are less 1/2, as codes sum to 0 at a site.
     b = f.middle_radius
     parts = [a.x if f.stage != "half" else a.x[:, :0]]
     parts.append(2 * b * np.where(a.asked, a.here - 0.5, 0.0)[:, None])
@@ -271,7 +255,7 @@ def sites_rows(f: Facts, a: People) -> Array:
     """Outcomes by site, and of public codes whether people without values differ by group there."""
     rows = [ball(_outcomes(f, a), f.u_sites_radius)]
     if not f.public.protected:
-        rows.append(f.u_sites_radius * TILT * _tilt(a))
+        rows.append(f.u_sites_radius * looks.TILT * _tilt(a))
     return _blocks(a.site, f.S, np.hstack(rows))
 
 
@@ -285,7 +269,7 @@ def balance_rows(f: Facts, a: People) -> Array:
 def balance_part(f: Facts, a: People) -> Array:
     x, w = ball(_white(f, a), f.b), _weights(f, a, f.first_gamma)
     there = np.repeat(a.here[:, None].astype(np.float64), f.p, axis=1)
-    return _part(f, a, w, x, there, Y * f.b).reshape(f.q, f.p).T.ravel()
+    return _part(f, a, w, x, there, looks.Y * f.b).reshape(f.q, f.p).T.ravel()
 
 
 def moments_rows(f: Facts, a: People) -> Array:
@@ -312,7 +296,7 @@ def skew_rows(f: Facts, a: People) -> Array:
     size = _norm(v) / np.sqrt(np.maximum(a.there.sum(axis=1), 1))
     skew = v * (asymmetry(size, f.K) / np.maximum(_norm(v), 1e-12))[:, None]
     spread = _codes(f, a)[0] * (a.here * (outside(size, f.K) - 0.5))[:, None]
-    return np.hstack([SKEW[0] * skew, SKEW[1] * spread])
+    return np.hstack([looks.SKEW[0] * skew, looks.SKEW[1] * spread])
 
 
 # -- the last rounds -----------------------------------------------------------------------------
@@ -324,7 +308,7 @@ def contrast_rows(f: Facts, a: People) -> Array:
 
 def contrast_part(f: Facts, a: People) -> Array:
     v = ball(_rest(f, a), f.C)
-    return _part(f, a, _weights(f, a), v, a.there.astype(np.float64), Y * f.C)
+    return _part(f, a, _weights(f, a), v, a.there.astype(np.float64), looks.Y * f.C)
 
 
 def by_site_rows(f: Facts, a: People) -> Array:
@@ -363,12 +347,12 @@ def kept_rows(f: Facts, a: People) -> Array:
     size = _norm(rest)
     ramp = np.clip((size - f.C) / (f.C / 4), 0.0, 1.0)
     lost = ramp * (rest @ f.direction) / np.maximum(size, 1e-12)
-    one, two = RAMPS[f.public.protected]
+    one, two = looks.RAMPS[f.public.protected]
     parts = [
         (_inside(f, a, rest) - 0.5 * a.here)[:, None],
         one * w * lost[:, None],
-        two * r * (ramp - (0.0 if f.public.protected else RAMP_MIDDLE))[:, None],
-        PART * np.where(a.has, ~a.there - 0.5, 0.0) / math.sqrt(f.K),
+        two * r * (ramp - (0.0 if f.public.protected else looks.RAMP_MIDDLE))[:, None],
+        looks.PART * np.where(a.has, ~a.there - 0.5, 0.0) / math.sqrt(f.K),
     ]
     if not f.public.protected:
         parts.append(_products(w, g) / f.D_unit)
@@ -379,8 +363,8 @@ def slope_rows(f: Facts, a: People) -> Array:
     """D of a protected term, inside the cut: products of differences, without site means."""
     w, g = _weights(f, a)[:, 0] * _inside(f, a, _rest(f, a)), _codes(f, a)[1][:, 0]
     i, j = pairs(a.cell).T
-    product = np.clip((w[i] - w[j]) * (g[i] - g[j]) / 2, *PAIR)
-    return np.asarray(np.where(a.here[i] & a.here[j], product, 0.0)[:, None] - sum(PAIR) / 2)
+    product = np.clip((w[i] - w[j]) * (g[i] - g[j]) / 2, *looks.PAIR)
+    return np.asarray(np.where(a.here[i] & a.here[j], product, 0.0)[:, None] - sum(looks.PAIR) / 2)
 
 
 # -- the table of looks --------------------------------------------------------------------------
@@ -425,10 +409,10 @@ def looks_of(f: Facts) -> dict[str, Look]:
         look(name, size, rows, radius)
 
     def contrast(f: Facts) -> float:
-        return moved(f.public, "contrast", f.rho) * f.C
+        return looks.moved(f.public, "contrast", f.rho) * f.C
 
     def balance(f: Facts) -> float:
-        return moved(f.public, "balance", f.rho) * f.b
+        return looks.moved(f.public, "balance", f.rho) * f.b
 
     def design(f: Facts) -> float:
         return f.design_radius**2 + GAMMA**2 / 4 if p else GAMMA**2 / 8
@@ -443,24 +427,24 @@ def looks_of(f: Facts) -> dict[str, Look]:
     in_ball("zsites", S, _z_about_first, lambda f: f.z_sites_radius, _by_site)
     products = p * (p + 1) // 2
     look("design", products + p * q + protected, design_rows, design, shape="psd" if p else "ball")
-    longer = math.hypot(1.0, TILT / 4 if tilts else 0.0)
+    longer = math.hypot(1.0, looks.TILT / 4 if tilts else 0.0)
     look("sites", S * (K + tilts), sites_rows, lambda f: f.u_sites_radius * longer)
-    in_ball("again", L * K, _outcomes, lambda f: sites_radius(K), _by_group)
+    in_ball("again", L * K, _outcomes, lambda f: looks.sites_radius(K), _by_group)
     look("balance", p * q, balance_rows, balance, part=balance_part)
     look("moments", products, moments_rows, lambda f: f.b**2, shape="psd")
     if f.few:
         look("effects", p * K, effects_rows, lambda f: f.b * f.effects_radius)
     else:
         look("effects", 1, effects_rows, lambda f: 1.0, unit="pair")
-    look("skew", K + q, skew_rows, lambda f: math.hypot(SKEW[0], SKEW[1] / 4))
+    look("skew", K + q, skew_rows, lambda f: math.hypot(looks.SKEW[0], looks.SKEW[1] / 4))
     look("contrast", q * K, contrast_rows, contrast, part=contrast_part)
     look("by_site", S * q * K, by_site_rows, contrast, part=by_site_part)
     squares = {**of_pairs, "shape": "ball"} if K == 1 else of_pairs
     look("squares", K, squares_rows, lambda f: f.squares_radius / (2 if K == 1 else 1), **squares)
     # Of `inside`, the two ramps, the share missing, and D of public codes
-    kept = 0.5 * math.sqrt(1.0 + 3 * PART**2)
+    kept = 0.5 * math.sqrt(1.0 + 3 * looks.PART**2)
     if not protected:
-        kept = math.sqrt(0.25 + RAMP_RADIUS**2 + 2 * (PART / 2) ** 2)
+        kept = math.sqrt(0.25 + looks.RAMP_RADIUS**2 + 2 * (looks.PART / 2) ** 2)
     look("kept", 1 + 2 * q + K + (0 if protected else q**2), kept_rows, lambda f: kept)
-    look("slope", 1, slope_rows, lambda f: (PAIR[1] - PAIR[0]) / 2, unit="pair")
+    look("slope", 1, slope_rows, lambda f: (looks.PAIR[1] - looks.PAIR[0]) / 2, unit="pair")
     return table

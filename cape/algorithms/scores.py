@@ -12,11 +12,9 @@ from cape.frozen import dataclass
 
 
 def isi(gain: Array) -> float:
-    """Return q_NGI of W_total A (L, L): 0 is perfect, .35 random for L = 20, 1 the worst.
-
-    It is invariant to permutation, signs and one common factor.  The rows of W must be scaled to
-    unit source variance (`unit_rows` in whitened coordinates).
-    """
+    """Return q_NGI of W_total A (L, L): 0 is perfect, .35 random for L = 20, 1 the worst."""
+    # It is invariant to permutation, signs and one common factor.  The rows of W must be scaled to
+    # unit source variance (`unit_rows` in whitened coordinates).
     p = np.abs(gain)
     n = len(p)
     rows = np.sum(p.sum(axis=1) / p.max(axis=1) - 1.0)
@@ -25,11 +23,9 @@ def isi(gain: Array) -> float:
 
 
 def best_pairs(score: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return rows and columns of the one-to-one matching with the largest sum; NaN counts as 0.
-
-    By shortest augmenting paths (Jonker and Volgenant, Computing 1987), because a round imports no
-    scipy.  A test compares the two.
-    """
+    """Return rows and columns of the one-to-one matching with the largest sum; NaN counts as 0."""
+    # By shortest augmenting paths (Jonker and Volgenant, Computing 1987), because a round imports
+    # no scipy.  A test compares the two.
     if score.shape[0] > score.shape[1]:
         columns, rows = best_pairs(score.T)
         order = np.argsort(rows)
@@ -91,10 +87,8 @@ class Matching:
 
 
 def match_maps(estimate: Array, truth: Array) -> Matching:
-    """Match maps (D, K) to true maps (D, R) by |Pearson correlation|, in min(K, R) pairs.
-
-    The correlation of a constant column is 0.
-    """
+    """Match maps (D, K) to true maps (D, R) by |Pearson correlation|, in min(K, R) pairs."""
+    # The correlation of a constant column is 0.
     true_rows = unit_rows((truth - truth.mean(axis=0)).T)
     r = true_rows @ unit_rows((estimate - estimate.mean(axis=0)).T).T
     rows, columns = best_pairs(np.abs(r))

@@ -8,18 +8,8 @@ noisy second moment).  `cape.algorithms.pca` scales each subject instead, for jo
 
 import numpy as np
 
-from cape.algorithms.estimators import (
-    NO_STEP,
-    Array,
-    Data,
-    OneRelease,
-    PlannedRelease,
-    ReleaseStatus,
-    StepRecord,
-    SubjectQuery,
-    clip_rows,
-    step_record,
-)
+from cape.algorithms import estimators
+from cape.algorithms.estimators import NO_STEP, Array, Data, OneRelease, PlannedRelease, clip_rows
 from cape.algorithms.linalg import smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
@@ -33,8 +23,8 @@ class Principal:
     eigenvalues: Array
     edge: float  # largest eigenvalue of the noise alone, in units of the data; 0 without noise
     noise_std: float  # of an entry of the released svec, in units of the data
-    status: ReleaseStatus
-    record: StepRecord
+    status: estimators.ReleaseStatus
+    record: estimators.StepRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +47,7 @@ class SecondMomentPca(OneRelease[Principal]):
             record=NO_STEP,
         )
 
-    def query(self, state: Principal) -> SubjectQuery:
+    def query(self, state: Principal) -> estimators.SubjectQuery:
         """Ask for the second moment of the subject's own columns (Alg. 3, line 3)."""
         return self.schedule(len(state.V))[0].query(self._answer)
 
@@ -83,5 +73,7 @@ class SecondMomentPca(OneRelease[Principal]):
             edge=float(power * noise_std * np.sqrt(2.0 * D)),
             noise_std=float(power * noise_std),
             status="released",
-            record=step_record(mean, noise_std, step_norm=float(np.sqrt(self.n_components))),
+            record=estimators.step_record(
+                mean, noise_std, step_norm=float(np.sqrt(self.n_components))
+            ),
         )

@@ -19,11 +19,9 @@ _ROUNDING = 1e-7  # eigenvalues below this share of the trace
 
 
 def soft_root(Y: Array) -> Array:
-    """Return L (d, k), ``L L'`` the soft projector of a centred subject Y (d, T).
-
-    Its eigenvalues are ``max(0, 1 - 2 m / l_i)``, l_i those of ``Y Y'`` and m the noise floor:
-    their median or, in a long run, the `FLOOR_AT`-th.  k is 0 if Y is zero or not finite.
-    """
+    """Return L (d, k), ``L L'`` the soft projector of a centred subject Y (d, T)."""
+    # Its eigenvalues are ``max(0, 1 - 2 m / l_i)``, l_i those of ``Y Y'`` and m the noise floor:
+    # their median or, in a long run, the `FLOOR_AT`-th.  k is 0 if Y is zero or not finite.
     peak = float(np.max(np.abs(Y), initial=0.0))
     if not np.isfinite(peak) or peak == 0.0:
         return np.zeros((len(Y), 0))

@@ -11,21 +11,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from cape.algorithms.claims import Claims, SplitHalf
-from cape.algorithms.estimators import (
-    Array,
-    OneRelease,
-    PlannedRelease,
-    ReleaseStatus,
-    StepRecord,
-    SubjectQuery,
-)
-from cape.algorithms.left_right import LeftRight
+from cape.algorithms import estimators
+from cape.algorithms.claims import FoundMaps
+from cape.algorithms.estimators import Array, OneRelease, PlannedRelease, ReleaseStatus, StepRecord
 from cape.algorithms.linalg import polar, smat, top_eigenspace
 from cape.algorithms.pca import ProjectorPca, Subspace, leading_projector
 from cape.algorithms.soft_projector import soft_projector
@@ -63,11 +56,10 @@ class Rotation:
 
 
 def spatial_ica(maps: Array, *, score: SpatialScore = "tanh") -> Rotation:
-    """Centre and whiten maps (D, k), and rotate them until they are independent in space.
-
-    Symmetric FastICA (Hyvarinen 1999), starting from the maps themselves, so equal maps give equal
-    components.  The result is the identity, not converged, if the centred maps are dependent.
-    """
+    """Centre and whiten maps (D, k), and rotate them until they are independent in space."""
+    # Symmetric FastICA (Hyvarinen 1999), starting from the maps themselves, so equal maps give
+    # equal components.  The result is the identity, not converged, if the centred maps are
+    # dependent.
     n, k = maps.shape
     left, strength, right = np.linalg.svd(maps - maps.mean(axis=0), full_matrices=False)
     if n <= k or strength[-1] <= MIN_SINGULAR * strength[0]:
@@ -104,12 +96,10 @@ def _tanh_step(Z: Array) -> _Step:
 
 
 def _skewness_step(moments: Array) -> _Step:
-    """Return the step Q <- polar(M + a Q), M = E[z (y^2)'], a = mean |diag(Q'M)| or, at first, 0.
-
-    FastICA has no shift a (g = y^2, E[g'(y)] = 2 E[y] = 0).  Without it, the rotation of half of
-    all noisy subspaces cycles, and rounding decides where it ends.  The first step has no shift, so
-    that it does not depend on the signs of the maps, which LAPACK chooses.
-    """
+    """Return the step Q <- polar(M + a Q), M = E[z (y^2)'], a = mean |diag(Q'M)|; at first 0."""
+    # FastICA has no shift a (g = y^2, E[g'(y)] = 2 E[y] = 0).  Without it, the rotation of half of
+    # all noisy subspaces cycles, and rounding decides where it ends.  The first step has no shift,
+    # so that it does not depend on the signs of the maps, which LAPACK chooses.
 
     def step(Q: Array, i: int) -> Array:
         M = np.sum((moments @ Q) * Q, axis=1)
@@ -147,12 +137,10 @@ def skewness(maps: Array) -> Array:
 def sparseness(
     basis: Basis | None, V: Array, mixing: Array, *, score: SpatialScore = "tanh"
 ) -> Sparseness:
-    """Compare spatial components with those of random subspaces of the same smoothness.
-
-    Surrogates are Gaussian in the public basis B (D, d); each direction has the size that it has in
-    the released V (d, k).  Without a basis, all features have the same size.  `mixing` (k, k) is
-    that of `spatial_ica`.
-    """
+    """Compare spatial components with those of random subspaces of the same smoothness."""
+    # Surrogates are Gaussian in the public basis B (D, d); each direction has the size that it has
+    # in the released V (d, k).  Without a basis, all features have the same size.  `mixing` (k, k)
+    # is that of `spatial_ica`.
     kurtoses, null = _compared(basis, V, mixing, score)
     observed, medians = float(np.median(kurtoses)), np.median(null, axis=1)
     mean, std = float(np.mean(medians)), float(np.std(medians, ddof=1))
@@ -215,10 +203,8 @@ MIN_KURTOSIS_KEPT = 0.85
 
 
 def fitting_score(maps: Array) -> SpatialScore:
-    """Return the score that fits maps (D, k): skewness does not find maps of both signs.
-
-    Of six planted studies of columns r was .79 by skewness and .87 by tanh.
-    """
+    """Return the score that fits maps (D, k): skewness does not find maps of both signs."""
+    # Of six planted studies of columns r was .79 by skewness and .87 by tanh.
     return _fitting(maps, spatial_ica(maps).mixing)[0]
 
 
@@ -267,33 +253,24 @@ def spatial_start(basis: Basis | None, V: Array, U: Array) -> SpatialStart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class SpatialComponents:
+class SpatialComponents(FoundMaps):
     """State of the stage: the released subspace, the rotation of its maps, and the claims."""
 
     subspace: Subspace  # released; from `report` on, V is that of the mirrored mean
     mixing: Array  # (k, k): components are ``B V mixing``; the identity before `report`
-    converged: bool  # whether the rotation converged
     order: tuple[int, ...]  # signed order of the components, counted from 1
     status: ReleaseStatus
     # (d (d + 1)/2,): the released mean, which the aggregator keeps from the step to the end of the
     # run; never in a message
     mean: Array
-    test: LeftRight | None  # None if left and right cannot be compared
-    mirrored: bool  # whether maps are of the mirrored mean
-    claims: Claims | None  # in the order of `mixing`; None unless the test is clear
     record: StepRecord
-    # In the order of `mixing`; None with noise, or unless the test is clear
-    split_half: SplitHalf | None = field(default=None, metadata={"omittable": True})
-    # In the order of `mixing`: mean |r| of each map with itself under other draws (`bagging`)
-    stability: tuple[float, ...] = field(default=(), metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class MirroredPca(ProjectorPca):
-    """`ProjectorPca` of each subject together with its mirror image (``symmetry=assume``).
+    """`ProjectorPca` of each subject together with its mirror image (``symmetry=assume``)."""
 
-    The answer is still a projector of rank at most R, so the sensitivity is the same.
-    """
+    # The answer is still a projector of rank at most R, so the sensitivity is the same.
 
     J: Array  # (d, d): the public mirror
 
@@ -314,11 +291,10 @@ class SoftPca(ProjectorPca):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SpatialIca(OneRelease[SpatialComponents]):
-    """One release of the mean of projectors; all other steps are post-processing.
+    """One release of the mean of projectors; all other steps are post-processing."""
 
-    The sensitivity is that of `ProjectorPca`: P and P' of two subjects are positive semidefinite
-    with norms of at most sqrt(R), so ``||P - P'||_F <= sqrt(2 R)``.
-    """
+    # The sensitivity is that of `ProjectorPca`: P and P' of two subjects are positive semidefinite
+    # with norms of at most sqrt(R), so ``||P - P'||_F <= sqrt(2 R)``.
 
     n_components: int  # R
     private: bool  # false: bounds only serve the integers of the secure sum
@@ -346,13 +322,10 @@ class SpatialIca(OneRelease[SpatialComponents]):
             order=(),
             status="waiting",
             mean=np.zeros(0),
-            test=None,
-            mirrored=False,
-            claims=None,
             record=subspace.record,
         )
 
-    def query(self, state: SpatialComponents) -> SubjectQuery:
+    def query(self, state: SpatialComponents) -> estimators.SubjectQuery:
         return self._pca.query(state.subspace)
 
     def step(self, state: SpatialComponents, mean: Array, noise_std: float) -> SpatialComponents:

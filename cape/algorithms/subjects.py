@@ -22,10 +22,8 @@ class Spectrum:
 
 
 def subject_maps(X: Data, S: Data) -> Array:
-    """Z-maps (D, R): regression of data (D, T) on time courses (R, T); 0 where it is not finite.
-
-    This is the second step of dual regression; the common unmixing matrix replaces the first.
-    """
+    """Z-maps (D, R): regression of data (D, T) on time courses (R, T); 0 where it is not finite."""
+    # This is the second step of dual regression; the common unmixing matrix replaces the first.
     courses = S.astype(np.float64) - S.mean(axis=1, keepdims=True, dtype=np.float64)
     with np.errstate(all="ignore"):
         fitted = X.astype(np.float64) @ np.linalg.pinv(courses)
@@ -38,11 +36,9 @@ def agreement(own: Array, common: Array) -> Array:
 
 
 def noise_agreement(smooth: Callable[[Array], Array], common: Array, n_times: int) -> Array:
-    """`agreement` (R,) of a subject of noise alone, by the same two regressions.
-
-    `smooth` makes white columns (D, T) as smooth as data; `common` (D, R) are the common maps.  The
-    agreement is not 0, because the common maps also give the time courses.
-    """
+    """`agreement` (R,) of a subject of noise alone, by the same two regressions."""
+    # `smooth` makes white columns (D, T) as smooth as data; `common` (D, R) are the common maps.
+    # The agreement is not 0, because the common maps also give the time courses.
     rng = np.random.default_rng(NOISE_SUBJECT_SEED)
     X = smooth(rng.standard_normal((len(common), n_times))).astype(np.float32)
     courses = np.linalg.pinv(common).astype(np.float32) @ X
@@ -62,11 +58,9 @@ def fisher(r: Array) -> Array:
 
 
 def spectrum(S: Data | Array, tr: float) -> Spectrum:
-    """Power density of each time course (R, T) by Welch's method; `tr` in s, 0 if unknown.
-
-    Hann windows of at most 64 points overlap by half; the mean of each is removed.  They may span
-    two joined runs.
-    """
+    """Power density of each time course (R, T) by Welch's method; `tr` in s, 0 if unknown."""
+    # Hann windows of at most 64 points overlap by half; the mean of each is removed.  They may span
+    # two joined runs.
     T = S.shape[1]
     n = min(MAX_SEGMENT, T)
     window = np.hanning(n + 1)[:n] if n > 1 else np.ones(1)

@@ -80,14 +80,12 @@ class BlockBasis:
     blocks: tuple[Block, ...]
 
     def __matmul__(self, V: Array) -> Array:
-        """Return ``B V``, shape (D, k)."""
         out = np.zeros((self.shape[0], V.shape[1]))
         for block in self.blocks:
             out[block.rows] = block.values @ V[block.columns]
         return out
 
     def adjoint(self, values: Array | Data) -> Array:
-        """Return ``B' values``, shape (d, T) float64, of values (D, T)."""
         out = np.zeros((self.shape[1], values.shape[1]))
         for block in self.blocks:
             for first in range(0, len(block.rows), _ROWS):
@@ -97,7 +95,6 @@ class BlockBasis:
         return out
 
     def rows(self, chosen: slice | RowIndices) -> Array:
-        """Return ``B[chosen]``."""
         wanted = np.arange(self.shape[0])[chosen]
         out = np.zeros((len(wanted), self.shape[1]))
         for block in self.blocks:
@@ -184,10 +181,8 @@ def smooth_points(places: Sequence[PointSet], columns: Array, sigma_mm: float) -
 def mirror_in_basis(
     places: Sequence[PointSet], B: BlockBasis, *, sigma_mm: float, midline_mm: float
 ) -> tuple[Array, Array]:
-    """Return the diagonal of ``B' K B``, (d,), and ``B' K' B``, (d, d).
-
-    ``K'_ij = k(x_i, M x_j)``.  M swaps the hemispheres and the sign of x.
-    """
+    """Return the diagonal of ``B' K B``, (d,), and ``B' K' B``, (d, d)."""
+    # ``K'_ij = k(x_i, M x_j)``.  M swaps the hemispheres and the sign of x.
     diagonal, across = np.zeros(B.shape[1]), np.zeros((B.shape[1], B.shape[1]))
     block_at = {int(block.rows[0]): block for block in B.blocks}
     sides = {points.side: points for points in places if points.sphere is not None}

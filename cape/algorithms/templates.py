@@ -10,19 +10,8 @@ from typing import Self
 
 import numpy as np
 
-from cape.algorithms.estimators import (
-    NO_STEP,
-    UNCLIPPED,
-    Array,
-    Data,
-    OneRelease,
-    PlannedRelease,
-    ReleaseStatus,
-    StepRecord,
-    SubjectQuery,
-    clip_rows,
-    step_record,
-)
+from cape.algorithms import estimators
+from cape.algorithms.estimators import NO_STEP, UNCLIPPED, Array, Data, OneRelease, PlannedRelease
 from cape.algorithms.linalg import unit_columns
 from cape.frozen import dataclass
 
@@ -58,10 +47,8 @@ class TemplateBasis:
 
 
 def regressed(stack: Array, templates: Array) -> Array:
-    """Regress subjects (n_subjects, d, T): maps (n_subjects, d, K) with unit columns.
-
-    The time mean is removed.  Maps are 0 if a subject is not finite or its regression singular.
-    """
+    """Regress subjects (n_subjects, d, T): maps (n_subjects, d, K) with unit columns."""
+    # The time mean is removed.  Maps are 0 if a subject is not finite or its regression singular.
     K = templates.shape[1]
     if stack.shape[2] == 0:
         return np.zeros((len(stack), *templates.shape))
@@ -97,17 +84,16 @@ class TemplateMaps:
     strength: tuple[float, ...]  # per template: norm of E over the expected norm of its noise
     released: bool
     # Differs from "released" if a site refused
-    status: ReleaseStatus = field(default="released", metadata={"omittable": True})
-    record: StepRecord
+    status: estimators.ReleaseStatus = field(default="released", metadata={"omittable": True})
+    record: estimators.StepRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TemplateRegression(OneRelease[TemplateMaps]):
-    """Mean deviation of the subjects' regressed maps from the centre: one release.
+    """Mean deviation of the subjects' regressed maps from the centre: one release."""
 
-    Sensitivity: each subject's deviation is clipped to a ball of radius c, so replacing one subject
-    changes the sum by at most 2 c.
-    """
+    # Sensitivity: each subject's deviation is clipped to a ball of radius c, so replacing one
+    # subject changes the sum by at most 2 c.
 
     n_templates: int  # K
     private: bool  # false: no clipping
@@ -135,7 +121,7 @@ class TemplateRegression(OneRelease[TemplateMaps]):
             record=NO_STEP,
         )
 
-    def query(self, state: TemplateMaps) -> SubjectQuery:
+    def query(self, state: TemplateMaps) -> estimators.SubjectQuery:
         public, release = self._public(), self.schedule(len(state.maps))[0]
 
         def answer(stack: Data) -> Array:
@@ -143,7 +129,7 @@ class TemplateRegression(OneRelease[TemplateMaps]):
             # The answer of a subject without maps is 0, not minus the centre.
             has_maps = np.any(maps != 0.0, axis=(1, 2))
             rows = np.where(has_maps[:, None, None], maps - public.centre, 0.0)
-            return clip_rows(rows.reshape(len(stack), -1), release.clip)
+            return estimators.clip_rows(rows.reshape(len(stack), -1), release.clip)
 
         return release.query(answer)
 
@@ -164,7 +150,9 @@ class TemplateRegression(OneRelease[TemplateMaps]):
             kept=tuple(float(k) for k in kept),
             strength=tuple(float(min(s, UNCLIPPED)) for s in strength),
             released=True,
-            record=step_record(mean, noise_std, step_norm=float(np.linalg.norm(evidence))),
+            record=estimators.step_record(
+                mean, noise_std, step_norm=float(np.linalg.norm(evidence))
+            ),
         )
 
     def done(self, state: TemplateMaps) -> bool:

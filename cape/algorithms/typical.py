@@ -1,9 +1,10 @@
 """What a comparison would release of typical people: the forecast of its errors, without draws.
 
 Typical: normal outcomes with an sd of one public unit, covariates that explain .15 of them (of many
-outcomes .05) and in which groups lie .3 sd apart, sites .3 sd apart, nobody missing.  The values go
-through the same facts and the same answer as released ones, so the forecast follows every rule of
-the estimator.
+outcomes .05) and in which, together, groups lie .6 sd apart, sites .3 sd apart, nobody missing.
+The values go through the same facts and the same answer as released ones, so the forecast follows
+every rule of the estimator; a test holds it near the errors of runs
+(`test_the_forecast_is_near_the_error_of_a_run`).
 Noise is as planned; a value that is shrunk by its noise has the size it has with noise.
 """
 
@@ -23,7 +24,17 @@ from cape.algorithms.placed import Seen
 from cape.algorithms.population import BINS, GRID, ball, cut_curve, inside, normals, octave_shares
 from cape.algorithms.regression import Regression, table_of
 
+# Shares of an outcome; APART: mean x r' of groups over that of r r', x as long as SQUARE says
 EXPLAINED, OF_MANY, APART, SITES_APART = 0.15, 0.05, 0.45, 0.3
+# Mean squares of a range: scaled it is .59 (`Adjusted.z_square`), and an asked one, by that test,
+# somewhat more.  A factor's two levels, -1 and 1, have 1.
+SQUARE, ASKED_SQUARE = 0.6, 0.7
+# Correlation of covariates with an asked range, over APART: groups 1 sd apart correlate by 1/2, so
+# half of that of two factors
+ALIKE_RANGE, ALIKE_LEVELS = 0.38, 0.76
+# What the look shows of an effect: .93 (`Adjusted.effects`) of a slope of .96 in the ball, less
+# some people who lie outside
+SHOWN = 0.85
 # G of hardly any noise
 HARDLY_ANY = 1e9
 # log2 of the sd of a covariate, in public units
@@ -80,7 +91,7 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
     if name == "balance":
         return f.shown.ravel()
     if name == "effects":
-        each = 0.85 * math.sqrt(EXPLAINED / max(p, 1))
+        each = SHOWN * math.sqrt(EXPLAINED / max(p, 1))
         alternate = np.where(np.arange(size) % 2, -1.0, 1.0) * math.hypot(each, noise)
         return alternate if f.few else np.array([OF_MANY * f.n_pairs / f.M])
     if name == "squares":
@@ -109,9 +120,11 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
 
 def _moments(f: Facts, noise: float) -> Array:
     p, q = f.p, f.q
-    S = np.diag(np.where(f.public.ranges, 0.6, 1.0))
+    S = np.diag(np.where(f.public.ranges, SQUARE, 1.0))
     if f.public.protected:
-        square, alike = (0.7 / 16, 0.38) if f.public.z_range else (1 / 16, 0.76)
+        square, alike = (1 / 16, ALIKE_LEVELS)
+        if f.public.z_range:
+            square, alike = ASKED_SQUARE / 16, ALIKE_RANGE
         apart = alike * math.sqrt(square)
     else:
         apart = float(np.trace(f.people[0].T @ f.people[1])) / f.M / q

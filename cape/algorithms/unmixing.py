@@ -98,11 +98,9 @@ def advance(
     settled: bool,
     record: StepRecord,
 ) -> Unmixing:
-    """Return the state after a round: guarded step, stability, status.
-
-    `propose` returns the step for a factor on its length.  `settled`: the solver's tolerance is
-    met, which counts without privacy only.  The stability in `record` is set here.
-    """
+    """Return the state after a round: guarded step, stability, status."""
+    # `propose` returns the step for a factor on its length.  `settled`: the solver's tolerance is
+    # met, which counts without privacy only.  The stability in `record` is set here.
     done = state.round + 1
     # Halving the step is post-processing of the same release.  If the half step is too large as
     # well, the run ends with the last good W.

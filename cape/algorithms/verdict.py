@@ -91,11 +91,9 @@ class Confirmation:
 def of_answers(
     response: Array, information: float, *, n_components: int, gate: bool
 ) -> Confirmation:
-    """Return the curvatures of R components, without confirming any.
-
-    `response` (R (R - 1)/2,) is the sum over the dithered rounds of D_ij K_ij / s^2, `information`
-    that of delta^2 / s^2, the same for all pairs.
-    """
+    """Return the curvatures of R components, without confirming any."""
+    # `response` (R (R - 1)/2,) is the sum over the dithered rounds of D_ij K_ij / s^2,
+    # `information` that of delta^2 / s^2, the same for all pairs.
     R, scale = n_components, max(information, np.finfo(float).tiny)
     n_pairs, partners = max(len(response), 1), max(R - 1, 1)
     total = float(response.sum())
@@ -121,13 +119,11 @@ def judge_run(
     common: Array | None = None,
     overlap: float = 1.0,
 ) -> Confirmation:
-    """Judge a run of R components, and each component, by the answers (`of_answers`).
-
-    `residual` is that of whitening (`Whitener`).  `sparse` are the components that were sparse at
-    the start of the rounds (`SpatialStart`).  `common` (R,) is the share of each map that subjects
-    have in common, if known; `overlap` is that of all maps together (`Subspace`).  Without a
-    dithered round, no component is confirmed.
-    """
+    """Judge a run of R components, and each component, by the answers (`of_answers`)."""
+    # `residual` is that of whitening (`Whitener`).  `sparse` are the components that were sparse at
+    # the start of the rounds (`SpatialStart`).  `common` (R,) is the share of each map that
+    # subjects have in common, if known; `overlap` is that of all maps together (`Subspace`).
+    # Without a dithered round, no component is confirmed.
     R = n_components
     evidence = of_answers(response, information, n_components=R, gate=gate)
     min_z, min_c = (_OPEN_WIDE if dither >= WIDE else _OPEN) if gate else _SHUT

@@ -12,18 +12,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import (
-    NO_STEP,
-    UNCLIPPED,
-    Array,
-    Data,
-    OneRelease,
-    PlannedRelease,
-    StepRecord,
-    SubjectQuery,
-    clip_rows,
-    step_record,
-)
+from cape.algorithms import estimators
+from cape.algorithms.estimators import NO_STEP, UNCLIPPED, Array, Data, OneRelease, PlannedRelease
 from cape.algorithms.linalg import smat, svec, sym_exp, sym_log
 from cape.frozen import dataclass
 
@@ -51,16 +41,14 @@ class Whitener:
     # Expected mean square of the remaining log eigenvalues.  The contrast is curved around their
     # axes even without sources, so the verdict has to exceed this.
     residual: float = 0.0
-    record: StepRecord
+    record: estimators.StepRecord
 
 
 def reduce_subject(V: Array, Y: npt.NDArray[np.floating], prewhiten: Prewhiten) -> Data:
-    """Reduce one subject (d, T) to the subspace V (d, k), filter it and scale it to unit trace.
-
-    The shape is (k, T - 1) with "ar1", else (k, T); float32.  One AR(1) coefficient for all
-    channels whitens time courses without changing the mixing.  A subject that is zero or not finite
-    becomes zeros.
-    """
+    """Reduce one subject (d, T) to the subspace V (d, k), filter it and scale it to unit trace."""
+    # The shape is (k, T - 1) with "ar1", else (k, T); float32.  One AR(1) coefficient for all
+    # channels whitens time courses without changing the mixing.  A subject that is zero or not
+    # finite becomes zeros.
     with np.errstate(all="ignore"):
         Z = V.T @ Y.astype(np.float64)
     peak = float(np.max(np.abs(Z), initial=0.0))
@@ -103,12 +91,12 @@ class LogEuclidean(OneRelease[Whitener]):
         one = np.eye(rows)
         return Whitener(U=np.sqrt(float(rows)) * one, look=0, origin=one, record=NO_STEP)
 
-    def query(self, state: Whitener) -> SubjectQuery:
+    def query(self, state: Whitener) -> estimators.SubjectQuery:
         release = self.schedule(len(state.U))[0]
 
         def answer(stack: Data) -> Array:
             rows = np.array([svec(_log_covariance(state.U, Z0)) for Z0 in stack])
-            return clip_rows(rows, release.clip)
+            return estimators.clip_rows(rows, release.clip)
 
         return release.query(answer)
 
@@ -122,7 +110,9 @@ class LogEuclidean(OneRelease[Whitener]):
             U=sym_exp(-A / 2.0) @ state.U,
             look=state.look + 1,
             residual=_residual(energy, noise, self.clip) / len(A),
-            record=step_record(mean, noise_std, step_norm=float(np.linalg.norm(A) / 2.0)),
+            record=estimators.step_record(
+                mean, noise_std, step_norm=float(np.linalg.norm(A) / 2.0)
+            ),
         )
 
     def done(self, state: Whitener) -> bool:
@@ -130,11 +120,9 @@ class LogEuclidean(OneRelease[Whitener]):
 
 
 def _residual(energy: float, noise: float, clip: float) -> float:
-    """Return the expected squared norm of the mean logarithm after a shrunk step.
-
-    Energy e and noise n are squared norms.  The shrinkage f = 1 - n/e lets f^2 n of the noise into
-    the step and keeps (1 - f)^2 (e - n) of the mean out of it: together n (1 - (1 - f)^2).
-    """
+    """Return the expected squared norm of the mean logarithm after a shrunk step."""
+    # Energy e and noise n are squared norms.  The shrinkage f = 1 - n/e lets f^2 n of the noise
+    # into the step and keeps (1 - f)^2 (e - n) of the mean out of it: together n (1 - (1 - f)^2).
     signal = energy - noise
     if signal <= 0.0:
         return 0.0

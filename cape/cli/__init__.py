@@ -94,20 +94,16 @@ def _run(words: list[str], *, verbose: bool) -> int:
         except Exception as err:  # people get one line and an exit code
             if verbose:
                 traceback.print_exception(err)
-            err = _of_system(err) if isinstance(err, OSError) else err
+            if isinstance(err, OSError):
+                from cape.site.files import where, why
+
+                err = CapeError("E021", why=why(err), detail=where(err))
             detail = _detail(err, verbose=verbose)
             fail(public_text(err), detail, as_json=as_json, typed=_typed(err, words))
             code = exit_code(err)
     if verbose:
         remark(f"exit code {code}, {time.monotonic() - began:.1f} s")
     return code
-
-
-def _of_system(err: OSError) -> CapeError:
-    """Return an error of the operating system with a code; its detail names the file."""
-    from cape.site.files import where, why
-
-    return CapeError("E021", why=why(err), detail=where(err))
 
 
 def _typed(err: BaseException, words: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from cape.cli import site_commands
 from cape.cli.common import AsJson, result, say, with_options
 from cape.cli.engine_commands import flare, neuroflame_command
 from cape.cli.forget_command import forget_command
@@ -14,13 +15,6 @@ from cape.cli.ledger_commands import ledger
 from cape.cli.people_command import people_command
 from cape.cli.plan_commands import budget_command, init_command, promise_command
 from cape.cli.run_commands import report_command, rerun_command, simulate_command, synth_command
-from cape.cli.site_commands import (
-    keygen_command,
-    pairs_command,
-    policy_command,
-    settings_command,
-    store_command,
-)
 from cape.cli.validate_command import validate_command
 from cape.settings.config import VERSION
 from cape.settings.wings import FLARE, PAPERS, WINGS, missing, require
@@ -86,11 +80,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "synth": synth_command,
     "validate": validate_command,
     "rerun": rerun_command,
-    "store": store_command,
-    "policy": policy_command,
-    "settings": settings_command,
-    "pairs": pairs_command,
-    "keygen": keygen_command,
+    "store": site_commands.store_command,
+    "policy": site_commands.policy_command,
+    "settings": site_commands.settings_command,
+    "pairs": site_commands.pairs_command,
+    "keygen": site_commands.keygen_command,
     "compspec": compspec_command,
     "report": report_command,
     "promise": promise_command,

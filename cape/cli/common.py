@@ -94,10 +94,6 @@ def file_option(help: str) -> Any:
     return typer.Option(exists=True, dir_okay=False, help=help)
 
 
-def folder_argument(help: str) -> Any:
-    return typer.Argument(exists=True, file_okay=False, help=help)
-
-
 def assignments(texts: Sequence[str] | None) -> dict[str, object]:
     # Values stay text here; `Config.from_input` checks them.
     values: dict[str, object] = {}

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cape.cli.common import (
-    AsJson,
-    SetValues,
-    assignments,
-    folder_argument,
-    result,
-    warn_of_policies,
-    with_options,
-)
+from cape.cli import common
 
 if TYPE_CHECKING:
     from cape.engines.flare.site_file import AggregatorFile, SiteFile
@@ -27,7 +19,8 @@ flare = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-Kit = Annotated[Path, folder_argument("The kit that FLARE's provisioning made for this party.")]
+_KIT = "The kit that FLARE's provisioning made for this party."
+Kit = Annotated[Path, typer.Argument(exists=True, file_okay=False, help=_KIT)]
 Runs = Annotated[Path, typer.Option(help="Folder for journals and results, one for every run.")]
 Allow = Annotated[
     bool, typer.Option("--allow", help="Write these lines into local/resources.json too.")
@@ -35,7 +28,7 @@ Allow = Annotated[
 
 
 @flare.command("job")
-@with_options
+@common.with_options
 def job_command(
     folder: Path,
     settings: Path | None = None,
@@ -45,8 +38,8 @@ def job_command(
     join_patience: float = 3600.0,
     resume: Path | None = None,
     maps: Path | None = None,
-    set_values: SetValues = None,
-    as_json: AsJson = False,
+    set_values: common.SetValues = None,
+    as_json: common.AsJson = False,
 ) -> None:
     """Write a run as a job of FLARE: three JSON files without code, and perhaps public maps."""
     import dataclasses
@@ -68,14 +61,14 @@ def job_command(
             raise typer.BadParameter(do)
         if subjects is None:
             raise typer.BadParameter("give --subjects: sites refuse a run of too few")
-        in_file, given = read_file(settings), assignments(set_values)
+        in_file, given = read_file(settings), common.assignments(set_values)
         given = given if maps is None else asking_of_maps(in_file, given)
         run_settings = merged(in_file, given)
         if maps is not None:
             maps = file_of_maps(maps) or maps
             run_settings |= of_maps(maps, run_settings)
         judged = judge(run_settings, n_subjects=subjects).accepted()
-        warn_of_policies(judged, as_json=as_json)
+        common.warn_of_policies(judged, as_json=as_json)
         named = {**run_settings, "computation": judged.computation.name}
         plan = JobPlan(
             run=new_run(),
@@ -88,11 +81,11 @@ def job_command(
     write_job(folder, plan)
     do = f"next: nvflare job submit -j {shlex.quote(str(folder))} --startup-kit KIT"
     fields = {"run": plan.run, "job": str(folder)}
-    result(fields, f"{folder}: run {plan.run}", do, as_json=as_json)
+    common.result(fields, f"{folder}: run {plan.run}", do, as_json=as_json)
 
 
 @flare.command("site")
-@with_options
+@common.with_options
 def site_command(
     kit: Kit,
     data: Path,
@@ -101,7 +94,7 @@ def site_command(
     policy: Path | None = None,
     identity: Path | None = None,
     allow: Allow = False,
-    as_json: AsJson = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """Write the site's own file and print what its kit must allow."""
     from cape.engines.flare.site_file import SITE_CLASSES, SiteFile
@@ -117,8 +110,10 @@ def site_command(
 
 
 @flare.command("server")
-@with_options
-def server_command(kit: Kit, runs: Runs, allow: Allow = False, as_json: AsJson = False) -> None:
+@common.with_options
+def server_command(
+    kit: Kit, runs: Runs, allow: Allow = False, as_json: common.AsJson = False
+) -> None:
     """Write the aggregator's own file and print what the server's kit must allow."""
     from cape.engines.flare.site_file import SERVER_CLASSES, AggregatorFile
 
@@ -135,35 +130,31 @@ def _prepare(
     allow: bool,
     as_json: bool,
 ) -> None:
-    from cape.engines.flare.site_file import (
-        AggregatorFile,
-        allowing,
-        settings_of_flare,
-        write_resources,
-    )
+    from cape.engines.flare import site_file
     from cape.settings.documents import not_default, toml_text
 
-    local, flare_settings = kit / "local", settings_of_flare(kit, party)
+    local, flare_settings = kit / "local", site_file.settings_of_flare(kit, party)
     name = "cape-site.toml" if party == "client" else "cape-aggregator.toml"
     # For jobs and snapshots: a restart may empty FLARE's default folder.
-    stores = Path(party_file.runs) / "flare" if isinstance(party_file, AggregatorFile) else None
-    resources, lines = allowing(flare_settings, classes, stores=stores)
+    of_server = isinstance(party_file, site_file.AggregatorFile)
+    stores = Path(party_file.runs) / "flare" if of_server else None
+    resources, lines = site_file.allowing(flare_settings, classes, stores=stores)
     Path(party_file.runs).mkdir(mode=0o700, parents=True, exist_ok=True)
     (local / name).write_text(toml_text(not_default(party_file)), encoding="utf-8")
     if allow:
-        write_resources(local, resources)
+        site_file.write_resources(local, resources)
     where = "written into resources.json:" if allow else "needed in resources.json (or: --allow):"
     needed = (f"  {line}" for line in lines or ["nothing more"])
     fields = {"file": str(local / name), "lines": lines, "written": allow}
-    result(fields, str(local / name), where, *needed, as_json=as_json)
+    common.result(fields, str(local / name), where, *needed, as_json=as_json)
 
 
 def neuroflame_command(
     checkout: Path,
     settings: Path | None = None,
     subjects: int | None = None,
-    set_values: SetValues = None,
-    as_json: AsJson = False,
+    set_values: common.SetValues = None,
+    as_json: common.AsJson = False,
 ) -> None:
     """Copy the author files of this computation into a checkout of NeuroFLAME's boilerplate."""
     from cape.engines.neuroflame.author_files import lay
@@ -172,11 +163,11 @@ def neuroflame_command(
 
     parameters = None
     if settings is not None or set_values:
-        parameters = merged(read_file(settings), assignments(set_values))
+        parameters = merged(read_file(settings), common.assignments(set_values))
         judged = judge(parameters, n_subjects=subjects).accepted()
-        warn_of_policies(judged, as_json=as_json)
+        common.warn_of_policies(judged, as_json=as_json)
         parameters |= {"computation": judged.computation.name}
         check_before_it_leaves(str(parameters), settings)
     paths = lay(checkout, parameters)
     lines = (f"written: {checkout / path}" for path in paths)
-    result({"written": paths}, *lines, as_json=as_json)
+    common.result({"written": paths}, *lines, as_json=as_json)

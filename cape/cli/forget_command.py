@@ -22,7 +22,7 @@ NOBODY = 5
 NOT_DONE = 6
 # What no command can delete
 STAYS = (
-    "Results of finished runs: sums over all people with noise, which no deletion changes.",
+    "Results of runs with noise: sums over all people, which no deletion changes.",
     "Counts and ranges over all people in methods.md and site.json of private folders.",
     "Your own files: images, tables of people, site-policy.toml, logs of --log-file, backups, and "
     "what runs with another CAPE_CACHE stored.",
@@ -81,7 +81,9 @@ def forget_command(
         "alike": traces.alike,
         "still_listed": listed,
     }
-    is_nobody = bool(looked) and not (traces.is_known or listed or _is_untold(traces))
+    # A ledger whose names cannot be compared may hold the person.
+    untold = any(each.lacks for each in traces.charged)
+    is_nobody = bool(looked) and not (traces.is_known or listed or untold)
     result(fields, *_lines(traces, listed, looked if is_nobody else [], yes=yes), as_json=as_json)
     if yes and any(each.damaged for each in traces.charged):
         raise typer.Exit(1)
@@ -89,11 +91,6 @@ def forget_command(
         raise typer.Exit(NOT_DONE)
     if is_nobody:
         raise typer.Exit(NOBODY)
-
-
-def _is_untold(traces: Traces) -> bool:
-    """Tell whether a ledger may hold the person, whose names cannot be compared."""
-    return any(each.lacks or each.damaged for each in traces.charged)
 
 
 def _still_listed(folder: Path, label: str) -> Iterator[str]:
@@ -122,7 +119,8 @@ def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) 
         yield f"Labels that look alike are not touched: {', '.join(traces.alike)}"
     yield "Stays:"
     yield from (f"  {each.path}: {each.why}" for each in traces.stays)
-    yield from (f"  {line}" for each in traces.charged for line in _ledger_lines(each))
+    like = "" if traces.is_known else " by labels that look alike"
+    yield from (f"  {line}" for each in traces.charged for line in _ledger_lines(each, like))
     yield from (f"  {line}" for line in STAYS)
     if listed:
         yield "STILL LISTED for the next run; take the files away, or write 1 in the column "
@@ -132,7 +130,7 @@ def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) 
         yield "Nothing is deleted yet: type it again with --yes."
 
 
-def _ledger_lines(charged: Charged) -> Iterator[str]:
+def _ledger_lines(charged: Charged, like: str) -> Iterator[str]:
     from cape.privacy.accounting import display_epsilon
     from cape.site.ledger_texts import SHOWN_DIGITS, command, mu_text
 
@@ -145,7 +143,7 @@ def _ledger_lines(charged: Charged) -> Iterator[str]:
         spent = f"{charged.path}: {runs}; whose cannot be told without {charged.lacks}"
     if charged.delta is not None:
         epsilon = display_epsilon(charged.cost.epsilon(charged.delta))
-        spent = f"{charged.path}: spent in {charged.listed} of {runs}: "
+        spent = f"{charged.path}: spent in {charged.listed} of {runs}{like}: "
         spent += f"{mu_text(charged.cost)}, epsilon {epsilon} at delta {charged.delta:g}"
     no_name = "it holds no name"
     if charged.told_of:

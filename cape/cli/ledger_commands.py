@@ -6,14 +6,13 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
 from cape.cli.common import AsJson, file_option, policy_here, result, with_options
 from cape.counting import number_of
-from cape.frozen import dataclass
 
 if TYPE_CHECKING:
     from cape.privacy.spending import RunSpending, Spending
@@ -67,8 +66,7 @@ Why = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Opened:
+class Opened(NamedTuple):
     """A ledger and the policy of its site."""
 
     file: LifetimeLedgerFile
@@ -252,24 +250,19 @@ def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
         )
 
     holds = run.state == "held"
+    as_it_is = ("owner", "date", "state", "computation", "dataset", "promised", "delta")
     return {
         "run": run.shown,
-        "owner": run.owner,
-        "date": run.date,
-        "state": run.state,
+        **{name: getattr(run, name) for name in as_it_is},
         "since": run.since or run.date,
         "silent_s": clock.silence(run.run) if holds else None,
         "at_work": clock.is_running(run.run),
         "replaced_by": _names(opened).get(run.by, run.by) if run.state == "yielded" else None,
         "by": run.by if run.state == "closed" else None,
         "why": run.why or None,
-        "computation": run.computation,
-        "dataset": run.dataset,
         "subjects": len(run.people),
         "charges": len(run.charges),
-        "promised": run.promised,
         "planned_epsilon": run.epsilon,
-        "delta": run.delta,
         "mu": alone.mu,
         "epsilon": alone.epsilon,
         "held_mu": (run.held - run.cost).mu(),

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cape.cli.common import AsJson, RefusedEnd, Replace, check_free, result
+from cape.cli.common import AsJson, RefusedEnd, Replace, check_free, present, result
 from cape.counting import number_of
 
 if TYPE_CHECKING:
-    from cape.data.runs import Person, SiteRun
+    from cape.data.runs import Person
     from cape.planning.people import SitePeople
 
 # Files named where some are not taken
@@ -23,6 +23,7 @@ def people_command(
     folder: Path,
     layout: str = "",
     bids_filter: str | None = None,
+    bids_exclude: str | None = None,
     write: Path | None = None,
     replace: Replace = False,
     as_json: AsJson = False,
@@ -35,21 +36,27 @@ def people_command(
     saved = []
     if layout:
         saved.append(f"saved in {keep_layout(folder, layout)}, which never leaves this site")
-    found = people_below(folder, bids_filter)
+    found = people_below(folder, present(bids_filter=bids_filter, bids_exclude=bids_exclude))
     if write is not None:
         done = write_manifest(write, found)
         saved.append(f"written: {write}{'' if done else _FILL_IN}")
-    recurring = labels_that_recur({each.site: each.people for each in found if not each.refused})
+    recurring = labels_that_recur(
+        {each.site: each.people.stated for each in found if not each.refused}
+    )
     refused = [each for each in found if each.refused]
-    fields = {
+    fields: dict[str, object] = {
         "people": [row for each in found for row in _rows(each, folder)],
         "not_taken": [
             {"path": _from(folder, each, name.path), "why": name.why}
             for each in found
             for name in each.people.not_taken
         ],
-        "refused": _first_refusal(refused),
+        "refused": None,
     }
+    if refusals := [each.refused for each in refused if each.refused]:
+        ways = dict.fromkeys(way for each in refusals for way in each.ways)
+        first = refusals[0]
+        fields["refused"] = {"code": first.code, "text": first.text, "ways": list(ways)}
     texts = [text for each in found for text in _told(each)]
     result(fields, *texts, *filter(None, [recurring]), *saved, as_json=as_json)
     if refused:
@@ -79,14 +86,6 @@ def _rows(each: SitePeople, folder: Path) -> list[Mapping[str, Any]]:
     ]
 
 
-def _first_refusal(refused: list[SitePeople]) -> Mapping[str, Any] | None:
-    texts = [each.refused for each in refused if each.refused]
-    if not texts:
-        return None
-    ways = dict.fromkeys(way for each in texts for way in each.ways)
-    return {"code": texts[0].code, "text": texts[0].text, "ways": list(ways)}
-
-
 def _told(each: SitePeople) -> list[str]:
     people, texts = each.people, []
     if each.refused:
@@ -107,12 +106,11 @@ def _told(each: SitePeople) -> list[str]:
 def _in_a_line(person: Person) -> str:
     if person.left_out:
         return f"{person.label}: left out, {person.left_out}"
-    runs = [_run_in_words(run) for run in person.runs]
+    sessions = [run.session and f"session {run.session}" for run in person.runs]
+    runs = [
+        " ".join(filter(None, (session, run.run))) or run.path.name
+        for session, run in zip(sessions, person.runs, strict=True)
+    ]
     more = " ..." if len(runs) > _MAX_NAMED else ""
     count = number_of(len(runs), "run")
     return f"{person.label}: {count}: {', '.join(runs[:_MAX_NAMED])}{more}"
-
-
-def _run_in_words(run: SiteRun) -> str:
-    words = [f"session {run.session}" * bool(run.session), run.run]
-    return " ".join(filter(None, words)) or run.path.name

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from cape.cli.common import (
-    AsJson,
-    Replace,
-    SetValues,
-    assignments,
-    check_free,
-    policy_here,
-    present,
-    result,
-    say,
-)
+from cape.cli import common
 from cape.cli.ledger_commands import PolicyOption
 
 if TYPE_CHECKING:
@@ -38,8 +28,8 @@ def init_command(
     exclude: str = "",
     atlas: Path | None = None,
     maps: Path | None = None,
-    replace: Replace = False,
-    as_json: AsJson = False,
+    replace: common.Replace = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """Look at the data in a folder, list them, and write a settings.toml for them."""
     from cape.data.folders import SETTINGS_FILE
@@ -48,7 +38,7 @@ def init_command(
     from cape.planning.first_settings import InitOptions, adopting, propose
 
     path = out or folder / SETTINGS_FILE
-    check_free(path, replace=replace)
+    common.check_free(path, replace=replace)
     asked = InitOptions(
         folder=folder, bids_filter=filter, bids_exclude=exclude, orientation=orientation, maps=maps
     )
@@ -67,7 +57,7 @@ def init_command(
     if found is None or found.resolve() != path.resolve():  # `validate` would read others
         then += f" --settings {shlex.quote(str(path))}"
     do = f"written: {path}; read it, then: {then}"
-    result(fields, *proposal.counts, *written, do, as_json=as_json)
+    common.result(fields, *proposal.counts, *written, do, as_json=as_json)
 
 
 def _put(place: Path, content: bytes, beside: Path) -> str:
@@ -95,8 +85,8 @@ def budget_command(
     outcomes: int | None = None,
     share: float | None = None,
     settings: Path | None = None,
-    set_values: SetValues = None,
-    as_json: AsJson = False,
+    set_values: common.SetValues = None,
+    as_json: common.AsJson = False,
 ) -> None:
     """Forecast the cost and the results of a planned run, or --check a finished one."""
     if check:
@@ -107,12 +97,12 @@ def budget_command(
     if folder is not None:
         settings = settings or settings_beside(folder)
     in_file = read_file(settings)
-    in_words = str({**in_file, **assignments(set_values)}.get("n_sites", ""))
+    typed = common.assignments(set_values) | common.present(computation=computation or None)
+    in_words = str({**in_file, **typed}.get("n_sites", ""))
     sites = sites or (int(in_words) if in_words.isdecimal() else 0) or None
     counted: Entries = ()
     if folder is not None:
-        given = merged(in_file, assignments(set_values) | present(computation=computation or None))
-        checked = _checked(folder, given, as_json=as_json)
+        checked = _checked(folder, merged(in_file, typed), as_json=as_json)
         known = (subjects, share, sites or len(checked.sites)) == (None, None, len(checked.sites))
         counted = checked.entries if known else ()
         here = sum(one.n_subjects for one in counted) or checked.counted.counted
@@ -120,8 +110,7 @@ def budget_command(
     if subjects is None or sites is None:
         raise typer.BadParameter("give FOLDER, --subjects and --sites, or --check FILE")
     # Options win over --set.
-    options = present(computation=computation or None)
-    values = {"delta": 1e-5, **merged(in_file, {**assignments(set_values), **options})} | present(
+    values = {"delta": 1e-5, **merged(in_file, typed)} | common.present(
         epsilon=epsilon,
         delta=delta,
         n_components=components,
@@ -142,7 +131,7 @@ def budget_command(
         share=USUAL_SHARE if share is None else share,
         counted=counted,
     )
-    result(dataclasses.asdict(plan), as_json=as_json)
+    common.result(dataclasses.asdict(plan), as_json=as_json)
     if as_json:
         return
     if isinstance(plan, PlannedComparison):
@@ -160,7 +149,7 @@ def _checked(folder: Path, given: dict[str, object], *, as_json: bool) -> Folder
     owner = read_settings(None, given)
     checked = check_folder(folder, owner, policy=SitePolicy(), headers_only=True)
     if not as_json:
-        say(f"{checked.counted.sentence} By headers alone; cape validate reads data, too.")
+        common.say(f"{checked.counted.sentence} By headers alone; cape validate reads data, too.")
     return checked
 
 
@@ -175,18 +164,18 @@ def _check_files(paths: Sequence[Path], *, as_json: bool) -> None:
         for i, file in enumerate(files)
     ]
     figures = {"epsilon_together": total.epsilon, "delta_together": total.delta}
-    result({"files": rows, **figures}, as_json=as_json)
+    common.result({"files": rows, **figures}, as_json=as_json)
     for i, file in () if as_json else enumerate(files):
         epsilon = f"{file.epsilon:.6g}" if file.private else "infinite"
         stated = "none" if file.claimed is None else f"{file.claimed:.6g}"
         verdict = "WRONG" if file.findings else "ok"
-        say(f"{verdict}: epsilon {epsilon} recomputed, {stated} stated, {file.path}")
+        common.say(f"{verdict}: epsilon {epsilon} recomputed, {stated} stated, {file.path}")
         if i in total.same:
-            say(f"  the same run as {total.same[i]}: counted once", style="yellow")
+            common.say(f"  the same run as {total.same[i]}: counted once", style="yellow")
         for finding in file.findings:
-            say(f"  {finding}", style="bold red")
+            common.say(f"  {finding}", style="bold red")
     if total.runs > 1 and not as_json:
-        say(
+        common.say(
             f"all {total.runs} runs on the same subjects together: epsilon "
             f"{total.epsilon:.6g} at delta {total.delta:g}, the smallest of theirs"
         )
@@ -204,22 +193,22 @@ def promise_command(
     aggregator: str = "",
     language: Literal["en", "de", "both"] = "both",
     out: Path | None = None,
-    replace: Replace = False,
+    replace: common.Replace = False,
     policy: PolicyOption = None,
-    set_values: SetValues = None,
-    as_json: AsJson = False,
+    set_values: common.SetValues = None,
+    as_json: common.AsJson = False,
 ) -> None:
     """Fill in the form for an ethics board and the text for participants."""
     from cape.planning.board import board_facts, board_texts
     from cape.planning.consortium_folder import read_settings
     from cape.site.ledger_file import own_ledger
 
-    check_free(out, replace=replace)
-    owner = read_settings(settings, assignments(set_values))
+    common.check_free(out, replace=replace)
+    owner = read_settings(settings, common.assignments(set_values))
     n_sites = sites or owner.config.expected_sites
     if not n_sites:
         raise typer.BadParameter("the settings do not say n_sites; give --sites")
-    policy_here(policy, quiet=as_json)
+    common.policy_here(policy, quiet=as_json)
     facts = board_facts(
         owner, n_sites=n_sites, policy=own_ledger(policy_path=policy)[1], aggregator=aggregator
     )
@@ -227,4 +216,4 @@ def promise_command(
     if out is not None:
         out.write_text(text, encoding="utf-8")
     line = text.rstrip("\n") if out is None else f"written: {out}"
-    result({**facts, "text": text}, line, as_json=as_json)
+    common.result({**facts, "text": text}, line, as_json=as_json)

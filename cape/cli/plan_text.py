@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 from cape.cli.common import duration, say, table
 from cape.counting import number_of
-from cape.forecast.comparison import TermForecast
 from cape.planning.budget import PlannedRun, StageSummary
-from cape.planning.comparison_budget import DetectableEffect, PlannedComparison
+from cape.planning.comparison_budget import PlannedComparison
 from cape.privacy.accounting import display_epsilon
 from cape.protocol.sizes import MAX_SITES
 from cape.settings.wings import NEUROFLAME, missing
@@ -63,16 +62,12 @@ def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> No
         say(f"Map sharpness  E {verdict.map_energy:.2f} (share of the maps' energy in the basis)")
     _print_curve(plan)
     if around[1:]:
-        rows = [
-            (
-                words,
-                f"{other.verdict.g:.0f}",
-                other.advice.answer,
-                other.n_components,
-                _networks(other),
-            )
-            for words, other in around
-        ]
+        rows = []
+        for words, other in around:
+            size, expected = f"{other.verdict.g:.0f}", other.advice.networks
+            # Counts were measured for one number of maps at each size.
+            expected = expected if expected.endswith(f" {other.n_components}") else "-"
+            rows.append((words, size, other.advice.answer, other.n_components, expected))
         table("Around this plan", ("", "size", "works", "maps", "networks expected"), rows)
     _print_advice(plan)
 
@@ -98,12 +93,25 @@ def print_comparison(plan: PlannedComparison) -> None:
     table(
         "What is asked",
         ("difference", "error", "alone", "finds", *(f"{d:g}" for d in plan.effects), "noise"),
-        [_term(term, alone) for term, alone in zip(plan.terms, plan.alone, strict=True)],
+        [
+            (
+                *(term.text, f"{term.se:.3f}", f"{alone:.3f}", f"{term.smallest:.2f}"),
+                *(f"{power:.2f}" for power in term.power),
+                f"{100 * term.privacy:.0f} %",
+            )
+            for term, alone in zip(plan.terms, plan.alone, strict=True)
+        ],
     )
     table(
         "Other budgets, more people: the term with the largest error",
         ("people", "epsilon", "difference", "error", "finds", "noise"),
-        [_other(row) for row in plan.others],
+        [
+            (
+                *(row.n_subjects, f"{row.epsilon:g}", row.term, f"{row.se:.3f}"),
+                *(f"{row.smallest:.2f}", f"{100 * row.privacy:.0f} %"),
+            )
+            for row in plan.others
+        ],
     )
     exchanges = sum(traffic.exchanges for traffic in plan.weight.traffic)
     say(
@@ -115,34 +123,6 @@ def print_comparison(plan: PlannedComparison) -> None:
     if plan.helps:
         say(f"What would do, each by itself: {', '.join(plan.helps)}")
     _print_refusals(plan)
-
-
-def _term(term: TermForecast, alone: float) -> tuple[str, ...]:
-    return (
-        term.text,
-        f"{term.se:.3f}",
-        f"{alone:.3f}",
-        f"{term.smallest:.2f}",
-        *(f"{power:.2f}" for power in term.power),
-        f"{100 * term.privacy:.0f} %",
-    )
-
-
-def _other(seen: DetectableEffect) -> tuple[str, ...]:
-    return (
-        str(seen.n_subjects),
-        f"{seen.epsilon:g}",
-        seen.term,
-        f"{seen.se:.3f}",
-        f"{seen.smallest:.2f}",
-        f"{100 * seen.privacy:.0f} %",
-    )
-
-
-def _networks(plan: PlannedRun) -> str:
-    # Counts were measured for one number of maps at each size.
-    expected = plan.advice.networks
-    return expected if expected.endswith(f" {plan.n_components}") else "-"
 
 
 def _print_epsilon(plan: PlannedRun | PlannedComparison) -> None:
@@ -228,19 +208,11 @@ def _print_curve(plan: PlannedRun) -> None:
     rows = []
     for point in plan.curve:
         # The bar ends at twice the needed G.
-        reach = min(1.0, point.g / (2.0 * needed))
-        bar = "#" * max(1, round(BAR * reach))
+        bar = "#" * max(1, round(BAR * min(1.0, point.g / (2.0 * needed))))
         error = "-" if point.expected_q is None else f"{point.expected_q:.2f}"
-        rows.append(
-            (
-                f"{point.epsilon:g}" + (" (planned)" if point.epsilon == plan.planned else ""),
-                f"{point.g:.0f}",
-                point.answer,
-                str(point.largest_n_components or "-"),
-                error,
-                bar,
-            )
-        )
+        budget = f"{point.epsilon:g}" + (" (planned)" if point.epsilon == plan.planned else "")
+        most = point.largest_n_components or "-"
+        rows.append((budget, f"{point.g:.0f}", point.answer, most, error, bar))
     heading = SIZE_HEADINGS.get(plan.computation, "most components")
     table(
         f"The same sites and subjects at other budgets; {plan.n_components} components need "

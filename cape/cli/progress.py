@@ -118,6 +118,7 @@ class RunProgress(ProgressPrinter):
     # Assumed until measured
     _n_sites = 3
     _total = 0
+    _again = True  # whether people are read again for their sites' pages
     _a_subject = 0.0  # s of reading one
     _rounds: tuple[float, ...] = ()
     _report_began = 0.0
@@ -125,7 +126,8 @@ class RunProgress(ProgressPrinter):
 
     def subject(self, stage: str, done: int, total: int) -> None:
         now = self._clock()
-        if stage == "read":
+        if stage != "report":
+            self._again = stage == "read"
             self._total = total
             self._a_subject = (now - self.started) / max(done, 1)
             remaining = self._a_subject * (total - done) + ROUNDS + self._of_report()
@@ -135,6 +137,7 @@ class RunProgress(ProgressPrinter):
             reading = max(now - self._report_began - pages, 0.0)
             a_subject = reading / done if done else self._a_subject
             remaining = a_subject * (total - done) + self._n_sites * SITE_PAGE - pages + PAGE
+        stage = stage.removesuffix(" once")
         what = {"read": "reading people", "report": "drawing pages"}
         since = self.started if stage == "read" else self._report_began
         words = (what[stage], f"{done} of {total}, {_rate(done, now - since)}")
@@ -165,7 +168,8 @@ class RunProgress(ProgressPrinter):
 
     def _of_report(self) -> float:
         # Maps of single people need their voxels, so files are read again.
-        return self._total * self._a_subject + self._n_sites * SITE_PAGE + PAGE
+        again = self._total * self._a_subject + self._n_sites * SITE_PAGE
+        return (again if self._again else 0.0) + PAGE
 
 
 def _words(line: ProgressLine) -> tuple[str, ...]:

@@ -13,19 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from cape.cli.common import (
-    AsJson,
-    Quiet,
-    SetValues,
-    Show,
-    assignments,
-    policy_here,
-    present,
-    result,
-    warn,
-    warn_no_settings,
-    working,
-)
+from cape.cli import common
 from cape.cli.progress import RunProgress
 
 if TYPE_CHECKING:
@@ -56,10 +44,10 @@ def simulate_command(
     maps: Path | None = None,
     replace: bool = False,
     pages: Literal["first", "all"] = "first",
-    set_values: SetValues = None,
-    show: Show = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    set_values: common.SetValues = None,
+    show: common.Show = False,
+    as_json: common.AsJson = False,
+    quiet: common.Quiet = False,
 ) -> None:
     """Run the computation with all sites on this computer, with the code of a real run."""
     from cape.planning.consortium_folder import settings_beside
@@ -67,26 +55,25 @@ def simulate_command(
     from cape.simulation.simulate import refused_by_policies
 
     out = out or Path("answer" if maps else "out")
-    overrides = assignments(set_values) | present(
+    overrides = common.assignments(set_values) | common.present(
         computation=computation, epsilon=epsilon, delta=delta
     )
     if settings_beside(directory) is None:
-        warn_no_settings(directory, as_json=as_json)
-    policy_file = policy_here(policy_file, quiet=quiet or as_json)
+        common.warn_no_settings(directory, as_json=as_json)
+    policy_file = common.policy_here(policy_file, quiet=quiet or as_json)
     for who in () if policy_file else refused_by_policies(directory, overrides, maps):
-        warn(f"a real run would be refused by {who} (cape policy)", as_json=as_json)
+        common.warn(f"a real run would be refused by {who} (cape policy)", as_json=as_json)
     policy = None if policy_file is None else _policy_of(policy_file)
-    if not _ledger_of(policy):
-        # Synthetic people lose nothing; a policy that was named is expected to charge.
-        if policy_file or not (quiet or as_json or (directory / "truth.npz").is_file()):
-            why = "no policy with a ledger is named (--policy)"
-            why = f"{policy_file} names no ledger_file" if policy_file else why
-            warn(f"nothing is charged: {why}; real people pay for each run", as_json=as_json)
-    elif not quiet:
-        # Before it is spent: near its end a run has charged nearly all of its epsilon.
-        then = "goes on with the rest of its plan"
-        then = "begins, and charges, anew" if through == "nvflare" else then
-        warn(f"a run that is stopped keeps its charges; typed again, it {then}", as_json=as_json)
+    charges = _ledger_of(policy) is not None
+    # Synthetic people lose nothing; a policy that was named is expected to charge.
+    synthetic = quiet or as_json or (directory / "truth.npz").is_file()
+    if not charges and (policy_file or not synthetic):
+        why = "no policy with a ledger is named (--policy)"
+        why = f"{policy_file} names no ledger_file" if policy_file else why
+        common.warn(f"nothing is charged: {why}; real people pay for each run", as_json=as_json)
+    # Before it is spent: near its end a run has charged nearly all of its epsilon.
+    if not quiet and (text := _if_stopped(through, charges=charges, replace=replace)):
+        common.warn(text, as_json=as_json)
     begin = functools.partial(
         simulate,
         through=through,
@@ -100,7 +87,20 @@ def simulate_command(
         replace=replace,
         all_pages=pages == "all",
     )
-    _follow(begin, directory, policy, out, show=show, as_json=as_json, quiet=quiet)
+    again = "the same command without --replace" if replace else "the same command"
+    _follow(begin, directory, policy, out, again, show=show, as_json=as_json, quiet=quiet)
+
+
+def _if_stopped(through: str, *, charges: bool, replace: bool) -> str:
+    """Return what is lost if a run is stopped; empty if it goes on and charges nothing."""
+    from cape.simulation.ways import WAYS
+
+    if through not in WAYS:
+        then = "begins, and charges, anew" if charges else "begins anew"
+        return f"a run through {through} that is stopped cannot go on: typed again, it {then}"
+    typed = "typed again without --replace" if replace else "typed again"
+    kept = f"a run that is stopped keeps its charges; {typed}, it goes on with the rest of its plan"
+    return kept if charges else ""
 
 
 def _policy_of(path: Path) -> SitePolicy:
@@ -116,7 +116,11 @@ def _policy_of(path: Path) -> SitePolicy:
 
 
 def rerun_command(
-    finished: Path, out: Path, show: Show = False, as_json: AsJson = False, quiet: Quiet = False
+    finished: Path,
+    out: Path,
+    show: common.Show = False,
+    as_json: common.AsJson = False,
+    quiet: common.Quiet = False,
 ) -> None:
     """Repeat a finished simulation from its own files; new noise, if any, is charged again."""
     from cape.python.api import rerun
@@ -124,8 +128,9 @@ def rerun_command(
 
     policy = read_setup(finished).policy
     if ledger := _ledger_of(policy):
-        warn(f"the ledger {ledger} charges this run again", as_json=as_json)
-    _follow(rerun, finished, policy, out, show=show, as_json=as_json, quiet=quiet)
+        common.warn(f"the ledger {ledger} charges this run again", as_json=as_json)
+    again = "the same command"
+    _follow(rerun, finished, policy, out, again, show=show, as_json=as_json, quiet=quiet)
 
 
 def _ledger_of(policy: SitePolicy | None) -> Path | None:
@@ -151,12 +156,13 @@ def _follow(
     folder: Path,
     policy: SitePolicy | None,
     out: Path,
+    again: str,
     *,
     show: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Start a run, show its progress, and print its results."""
+    """Start a run, show its progress, and print its results; `again` goes on if it is stopped."""
     from cape.cli.ending import print_results
 
     ledger = _ledger_of(policy)
@@ -170,8 +176,9 @@ def _follow(
 
         if was_stopped(err):
             goes_on = may_go_on(out)
-            then = "goes on where it stopped" if goes_on else "starts it again"
-            text = f"the run was stopped; the same command {then}"
+            then = f"{again} goes on where it stopped"
+            then = then if goes_on else "the same command starts it again"
+            text = f"the run was stopped; {then}"
             now = _charged_by(ledger)
             if spent := max((now[run] for run in now.keys() - before.keys()), default=0.0):
                 from cape.privacy.accounting import display_epsilon
@@ -183,7 +190,7 @@ def _follow(
                     else "a new start charges anew"
                 )
                 text += f"--file {shlex.quote(str(ledger))}); {then}"
-            warn(text, as_json=as_json)
+            common.warn(text, as_json=as_json)
         raise
     print_results(results, as_json=as_json, quiet=quiet, show=show)
 
@@ -202,13 +209,13 @@ def synth_command(
     layout: LayoutName = "files",
     voxel: float = 2.0,
     templates: float = 0.0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: common.AsJson = False,
+    quiet: common.Quiet = False,
 ) -> None:
     """Write a synthetic consortium whose true maps are known."""
     from cape.lab.synthetic.consortium import Request, write_consortium
 
-    with working(f"writing {out}", quiet=quiet or as_json) as progress:
+    with common.working(f"writing {out}", quiet=quiet or as_json) as progress:
         summary = write_consortium(
             out,
             Request(
@@ -234,7 +241,7 @@ def synth_command(
     do = f"next: cape simulate {where} --out out --epsilon 8 --delta 1e-5"
     lines = (summary_line, f"next: cape init {where}" if layout == "fmriprep" else do)
     fields = {**dataclasses.asdict(summary), "folder": str(out)}
-    result(fields, *(() if quiet else lines), as_json=as_json)
+    common.result(fields, *(() if quiet else lines), as_json=as_json)
 
 
 def _whole_numbers(text: str) -> tuple[int, ...]:
@@ -253,7 +260,7 @@ def report_command(
     registry: bool = False,
     contact: str = "",
     purpose: str = "",
-    as_json: AsJson = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """Rebuild the pages from the result files beside them."""
     from cape.data.templates import digest_with, maps_with_names
@@ -265,7 +272,7 @@ def report_command(
         if not (contact and purpose):
             raise typer.BadParameter("--registry needs --contact and --purpose")
         entry = registry_entry(folder, contact=contact, purpose=purpose)
-        result(entry, json.dumps(entry, indent=2, ensure_ascii=False), as_json=as_json)
+        common.result(entry, json.dumps(entry, indent=2, ensure_ascii=False), as_json=as_json)
         return
 
     # Names need maps to belong to.
@@ -280,7 +287,7 @@ def report_command(
     else:
         pages = rebuild(folder) if template is None else [relabel(folder, template, names)]
     paths = {_page_name(page): str(page) for page in pages}
-    result({"paths": paths}, *map(str, pages), as_json=as_json)
+    common.result({"paths": paths}, *map(str, pages), as_json=as_json)
 
 
 def _page_name(page: Path) -> str:

@@ -12,24 +12,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cape.cli.common import (
-    AsJson,
-    Replace,
-    SetValues,
-    assignments,
-    check_free,
-    policy_here,
-    result,
-    warn,
-    warn_of_policies,
-)
+from cape.cli import common
 from cape.counting import number_of
 
 if TYPE_CHECKING:
     from cape.site.policy import SitePolicy
 
 
-def store_command(of: str | None = None, clear: bool = False, as_json: AsJson = False) -> None:
+def store_command(
+    of: str | None = None, clear: bool = False, as_json: common.AsJson = False
+) -> None:
     """Show what the data store holds, which saves reading a file twice, or remove it."""
     from cape.data.data_store import DataStore
     from cape.site.places import SitePlaces
@@ -53,14 +45,14 @@ def store_command(of: str | None = None, clear: bool = False, as_json: AsJson = 
         "bytes": found[1],
         "removed": {"entries": removed[0], "bytes": removed[1]},
     }
-    result(fields, *lines, as_json=as_json)
+    common.result(fields, *lines, as_json=as_json)
 
 
 def _amount(held: tuple[int, int], of: str | None) -> str:
     return f"{number_of(held[0], 'entry')}{f' of {of}' if of else ''}, {held[1] / 1e6:.1f} MB"
 
 
-def policy_command(file: Path | None = None, as_json: AsJson = False) -> None:
+def policy_command(file: Path | None = None, as_json: common.AsJson = False) -> None:
     """Show a site policy as a run reads it, with every key, and the digest of this software."""
     import hashlib
 
@@ -68,11 +60,11 @@ def policy_command(file: Path | None = None, as_json: AsJson = False) -> None:
     from cape.settings.own_words import as_tables
     from cape.site.policy import PAIR_KEYS, SitePolicy, code_digest, load_policy, promise_text
 
-    file = policy_here(file, quiet=as_json)
+    file = common.policy_here(file, quiet=as_json)
     # Use a run's reader, so that a misspelt key is refused here.
     read = SitePolicy() if file is None else load_policy(file)
     for text in _doubtful(read):
-        warn(text, as_json=as_json)
+        common.warn(text, as_json=as_json)
     policy = dataclasses.asdict(read)
     digest = "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
     shipped, code = dataclasses.asdict(SitePolicy()), code_digest()
@@ -89,7 +81,7 @@ def policy_command(file: Path | None = None, as_json: AsJson = False) -> None:
               for column in policy["public_counts"]]  # fmt: skip
     lines += [f"sha256 of the file: {digest}"] if digest else []
     lines += [f"this software, for image_digests: {code}"]
-    result({"policy": policy, "sha256": digest, "software": code}, *lines, as_json=as_json)
+    common.result({"policy": policy, "sha256": digest, "software": code}, *lines, as_json=as_json)
 
 
 def _doubtful(policy: SitePolicy) -> Iterator[str]:
@@ -116,25 +108,25 @@ def _doubtful(policy: SitePolicy) -> Iterator[str]:
 def settings_command(
     file: Path,
     out: Path | None = None,
-    replace: Replace = False,
+    replace: common.Replace = False,
     subjects: int | None = None,
-    set_values: SetValues = None,
-    as_json: AsJson = False,
+    set_values: common.SetValues = None,
+    as_json: common.AsJson = False,
 ) -> None:
     """Convert a form's inputs (.json) into a settings.toml, and back."""
     from cape.engines.coinstac.form import form_of, read_form, settings_text
     from cape.planning.consortium_folder import check_before_it_leaves, merged, read_file
     from cape.planning.judge import judge
 
-    check_free(out, replace=replace)
-    given = assignments(set_values)
+    common.check_free(out, replace=replace)
+    given = common.assignments(set_values)
     if file.suffix == ".json":
         text = settings_text(read_form(file), given)
         settings = tomllib.loads(text)
     else:
         settings = merged(read_file(file), given)
     judged = judge(settings, n_subjects=subjects).accepted()
-    warn_of_policies(judged, as_json=as_json)
+    common.warn_of_policies(judged, as_json=as_json)
     if file.suffix != ".json":
         named = {**settings, "computation": judged.computation.name}
         text = json.dumps(form_of(named), indent=2) + "\n"
@@ -143,10 +135,10 @@ def settings_command(
         out.write_text(text, encoding="utf-8")
     unplanned = "" if subjects else "; to check the number of subjects: --subjects"
     line = text.rstrip("\n") if out is None else f"written: {out}{unplanned}"
-    result({"text": text, "path": None if out is None else str(out)}, line, as_json=as_json)
+    common.result({"text": text, "path": None if out is None else str(out)}, line, as_json=as_json)
 
 
-def pairs_command(file: Path, atlas: Path | None = None, as_json: AsJson = False) -> None:
+def pairs_command(file: Path, atlas: Path | None = None, as_json: common.AsJson = False) -> None:
     """Pair left and right labels of an atlas by name, for the setting label_pairs."""
     from cape.data.label_table import read_label_table
     from cape.data.space import mask_space
@@ -174,18 +166,18 @@ def pairs_command(file: Path, atlas: Path | None = None, as_json: AsJson = False
         if labels:
             lines.append(f"{heading}: " + ", ".join(f"{label} {names[label]}" for label in labels))
     fields = {"label_pairs": pairs.setting(), **dataclasses.asdict(pairs)}
-    result(fields, *lines, as_json=as_json)
+    common.result(fields, *lines, as_json=as_json)
 
 
 def keygen_command(
-    out: Path, site: str = "", collect: list[Path] | None = None, as_json: AsJson = False
+    out: Path, site: str = "", collect: list[Path] | None = None, as_json: common.AsJson = False
 ) -> None:
     """Make the identity key of a site (key_trust=pinned), or collect public keys of sites."""
     from cape.site.identity import collect_keys, make_key, write_public
 
     if collect:
         names, digest = collect_keys(collect, out)
-        result(
+        common.result(
             {"sites": names, "sha256": digest, "path": str(out)},
             f"{out}: {number_of(len(names), 'site')}, sha256 {digest}",
             # The aggregator could change a list that it relays.
@@ -201,4 +193,4 @@ def keygen_command(
     if site:
         sent = fields["public"] = str(write_public(out.parent, site, public))
         do = f"Send {sent} to the owner; keep the roster.json that comes back beside {out.name}."
-    result(fields, f"public key: {public}", do, as_json=as_json)
+    common.result(fields, f"public key: {public}", do, as_json=as_json)

@@ -8,22 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cape.cli.common import (
-    AsJson,
-    Quiet,
-    Replace,
-    SetValues,
-    assignments,
-    check_free,
-    duration,
-    json_line,
-    policy_here,
-    remark,
-    result,
-    say,
-    table,
-    warn_no_settings,
-)
+from cape.cli import common
 from cape.cli.progress import SiteProgress
 from cape.counting import number_of
 
@@ -56,25 +41,25 @@ def validate_command(
     maps: Path | None = None,
     site: str = "",
     out: Path | None = None,
-    replace: Replace = False,
-    set_values: SetValues = None,
+    replace: common.Replace = False,
+    set_values: common.SetValues = None,
     fast: bool = False,
     strict: bool = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: common.AsJson = False,
+    quiet: common.Quiet = False,
 ) -> None:
     """Check the data of a site or of a consortium before a run spends any budget."""
     from cape.planning.consortium_folder import merged, read_file, read_settings, settings_beside
     from cape.planning.validate import check_folder, own_store
     from cape.site.places import SitePlaces
 
-    check_free(out, replace=replace)
+    common.check_free(out, replace=replace)
     source = _source(data or [], manifest, bids)
     if settings is None:
         settings = target if target.is_file() else settings_beside(target)
     if settings is None:
-        warn_no_settings(target, as_json=as_json)
-    values = assignments(set_values)
+        common.warn_no_settings(target, as_json=as_json)
+    values = common.assignments(set_values)
     if maps is not None:
         from cape.data.templates import file_of_maps
         from cape.planning.public_maps import asking_of_maps, of_maps
@@ -86,7 +71,7 @@ def validate_command(
     owner = read_settings(settings, values)
     places, base = SitePlaces.from_environment(os.environ), _base(target, manifest, bids)
     ledger, own = _own(policy, site or base.resolve().name)
-    policy_here(policy, quiet=quiet or as_json)
+    common.policy_here(policy, quiet=quiet or as_json)
     with SiteProgress(as_json=as_json, quiet=quiet) as on_progress:
         store = None if fast else own_store(places)
         checked = check_folder(
@@ -108,7 +93,9 @@ def validate_command(
     else:
         _print_text(checked, owner, quiet=quiet, strict=strict)
         if store is not None and not quiet:
-            remark(f"stored for the next command: {store.size()[1] / 1e6:.0f} MB (cape store)")
+            common.remark(
+                f"stored for the next command: {store.size()[1] / 1e6:.0f} MB (cape store)"
+            )
     raise typer.Exit(_exit_code(checked, strict=strict))
 
 
@@ -181,7 +168,7 @@ def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, stri
         from cape.settings.resolved import resolve
 
         if not checked.counted.all:
-            say(checked.counted.sentence, style="bold")
+            common.say(checked.counted.sentence, style="bold")
         _print_settings(owner)
         sends_maps = resolve(owner.config).sends_maps
         question = owner.config.question
@@ -189,22 +176,22 @@ def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, stri
         for check in checked.sites:
             # People of tables have no series; a fault of most has a line for the cause.
             if of_tables or check.inspection.most_fail:
-                say(f"site {check.site}")
+                common.say(f"site {check.site}")
             else:
-                table(f"site {check.site}", SUBJECT_COLUMNS, _subject_rows(check))
+                common.table(f"site {check.site}", SUBJECT_COLUMNS, _subject_rows(check))
             for line in check.inspection.left_out:
-                say(line)
+                common.say(line)
             _print_needs(
                 check, headers_only=checked.headers_only, sends_maps=sends_maps, of_tables=of_tables
             )
             _print_said(check, owner)
             _print_findings(check.findings)
         if len(checked.sites) > 1:
-            say(f"handshake of the sites: {_compared(checked)}")
+            common.say(f"handshake of the sites: {_compared(checked)}")
         _print_findings(checked.handshake)
         if checked.headers_only:
-            say(NOT_LOOKED_AT)
-    say(_verdict(checked, strict=strict), style="bold")
+            common.say(NOT_LOOKED_AT)
+    common.say(_verdict(checked, strict=strict), style="bold")
 
 
 def _compared(checked: FolderCheck) -> str:
@@ -233,7 +220,7 @@ def _print_settings(owner: OwnerSettings) -> None:
         parts.append(f"TR {config.tr:g} s" if config.tr else "TR any")
     if not owner.has_budget:
         parts.append("epsilon and delta not given: no plan is checked")
-    say(" | ".join(parts))
+    common.say(" | ".join(parts))
 
 
 def _print_needs(
@@ -244,18 +231,22 @@ def _print_needs(
         space = accepted.space
         kind = " ".join(filter(None, (space.kind, " x ".join(map(str, space.shape)))))
         features = f"{kind} with {space.n_features} features, hash {space.digest[:16]}; "
-        say(
+        common.say(
             f"{'' if of_tables else features}"
             f"{number_of(accepted.n_subjects, 'subject')}, "
             f"{len(accepted.failed)} fail and count as zeros"
         )
         if sends_maps:
-            say(f'maps stay here unless site-policy.toml has public_maps = ["{space.digest}"]')
+            common.say(
+                f'maps stay here unless site-policy.toml has public_maps = ["{space.digest}"]'
+            )
     if needs is not None:
         memory = f"{needs.memory / 1e6:.0f} MB of memory ({_free(needs.free_memory)})"
         disk = f"{needs.disk / 1e6:.0f} MB of disk ({_free(needs.free_disk)})"
-        reading = f"reading takes {duration(check.seconds)}, once or twice per run"
-        say(f"needs {memory}, {disk}; " + ("reading was not timed" if headers_only else reading))
+        reading = f"reading takes {common.duration(check.seconds)}, once or twice per run"
+        common.say(
+            f"needs {memory}, {disk}; " + ("reading was not timed" if headers_only else reading)
+        )
 
 
 def _print_said(check: SiteCheck, owner: OwnerSettings) -> None:
@@ -269,7 +260,7 @@ def _print_said(check: SiteCheck, owner: OwnerSettings) -> None:
         said += [f"{' '.join(cell)} {n}" for cell, n in cells]
     if check.lacks:
         said.append(f"no {', '.join(check.lacks)}")
-    say(f"everybody would read: {', '.join(said)}")
+    common.say(f"everybody would read: {', '.join(said)}")
 
 
 def _free(n_bytes: int) -> str:
@@ -280,11 +271,11 @@ def _print_findings(findings: tuple[Finding, ...]) -> None:
     from cape.data.issues import MAX_PLACES
 
     for finding in findings:
-        say(finding.private, style=SEVERITY_STYLES[finding.severity])
+        common.say(finding.private, style=SEVERITY_STYLES[finding.severity])
     if any(len(finding.places) > MAX_PLACES for finding in findings):
-        say("All names: cape validate ... --out FILE")
+        common.say("All names: cape validate ... --out FILE")
     if findings:
-        say("")
+        common.say("")
 
 
 def _counts(checked: FolderCheck) -> tuple[int, int, int]:
@@ -316,7 +307,7 @@ def _print_json(checked: FolderCheck, *, strict: bool) -> None:
     for check in checked.sites:
         needs = check.inspection.needs
         subjects = [dict(zip(SUBJECT_COLUMNS, row, strict=True)) for row in _subject_rows(check)]
-        json_line(
+        common.json_line(
             {
                 "event": "site",
                 "site": check.site,
@@ -333,7 +324,7 @@ def _print_json(checked: FolderCheck, *, strict: bool) -> None:
         )
     n_subjects, errors, others = _counts(checked)
     figures = {"subjects": n_subjects, "errors": errors, "warnings": others}
-    result(
+    common.result(
         {
             "headers_only": checked.headers_only,
             "ready": _exit_code(checked, strict=strict) == 0,

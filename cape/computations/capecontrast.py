@@ -171,7 +171,6 @@ class ContrastModel(Model):
 
 
 def chain(config: CapeContrastConfig) -> tuple[_Stage, ...]:
-    """Return the stages of a run, in order."""
     question = config.asked
     if not question.pattern:
         return (_WHOLE,)
@@ -235,10 +234,8 @@ def terms_of(
 
 
 def _precision(config: CapeContrastConfig, entries: Entries, part: Half) -> float:
-    """Return G = M mu sqrt(h / S) of a term, in a half of M / 2 people; inf without noise.
-
-    The plan of a stage hangs on it, and so it must not depend on how halves are drawn.
-    """
+    """Return G = M mu sqrt(h / S) of a term, in a half of M / 2 people; inf without noise."""
+    # The plan of a stage hangs on it, and so it must not depend on how halves are drawn.
     if not config.private:
         return np.inf
     question, S = config.asked, len(entries)
@@ -272,7 +269,6 @@ def regression_of(
 def question_of(
     config: CapeContrastConfig, model: ContrastModel, *, stage: _Stage = _WHOLE
 ) -> Regression:
-    """Return the estimator of a stage in a run."""
     given = None if stage == _DESIGN else model.design
     seed = model.fingerprint if part_of(config, stage) else ""
     return regression_of(config, joined(model).sites, stage, seed, given)

@@ -33,7 +33,7 @@ from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import by_sizes, join
-from cape.protocol.model import joined, n_basis, settings_of
+from cape.protocol.model import joined, settings_of
 from cape.protocol.outcome import SpatialSet
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
@@ -41,7 +41,7 @@ from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import map_subjects
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.option import option
+from cape.settings.option import option, out_of_range
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import public_basis, widest_basis
@@ -118,8 +118,7 @@ def parse_numbers(name: str, text: str, count: int) -> tuple[float, ...]:
         values = ()
     if len(values) != count or not all(math.isfinite(v) and v > 0 for v in values):
         allowed = f"auto, or {count} numbers above 0 separated by commas"
-        do = "such as " + ",".join(["0.3"] * count)
-        raise ConfigError("E011", setting=name, got=text, allowed=allowed, do=do)
+        raise out_of_range(name, text, allowed, "such as " + ",".join(["0.3"] * count))
     return values
 
 
@@ -263,7 +262,6 @@ PCA = SecureSum(
     model_field="subspace",
     may_reduce_rank=True,
     estimator=lambda config, model: config.make_pca(),
-    rows=n_basis,
     input=subject_views.despiked,
     successors=(WHITENING,),
     hand_over=with_free_set,

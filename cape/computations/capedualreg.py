@@ -30,7 +30,7 @@ from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import by_sizes, join
-from cape.protocol.model import Model, joined, n_basis
+from cape.protocol.model import Model, joined
 from cape.protocol.outcome import TemplateReading
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
@@ -95,19 +95,14 @@ TEMPLATE_STAGE = SecureSum(
     state=TemplateMaps,
     model_field="template",
     estimator=_estimator,
-    rows=n_basis,
     input=subject_views.normalised,
     # Order and signs are those of the templates.
 )
 
 
-# -- the plan ------------------------------------------------------------------------------------
-
-
 def releases(
     config: CapeDualRegConfig, *, n_sites: int, n_subjects: int, n_basis: int
 ) -> tuple[PlannedStage, ...]:
-    """Return the one release, which takes the whole budget."""
     # The plan is made before sites send templates; sizes and bounds do not depend on them.
     regression = TemplateRegression(n_templates=config.n_components, private=config.private)
     return (PlannedStage(phase="template", releases=regression.schedule(n_basis), mu2_weight=1.0),)
@@ -130,9 +125,6 @@ def rule(config: CapeDualRegConfig, n_basis: int) -> ForecastRule:
 
     brains = config.feature_space != "matrix"
     return TemplateRule(n_components=config.n_components, brains=brains)
-
-
-# -- the end -------------------------------------------------------------------------------------
 
 
 REASONS = {
@@ -172,8 +164,6 @@ def template_reading(config: Config, model: DualRegModel) -> TemplateReading:
         strength=state.strength,
     )
 
-
-# -- the protocol --------------------------------------------------------------------------------
 
 NAME = "capedualreg"
 PLANNER = IcaPlanner(

@@ -22,19 +22,18 @@ from cape.computations.ica.model import FinalState
 from cape.computations.ica.outcome import ica_report
 from cape.computations.ica.plan import IcaPlanner
 from cape.computations.ica.settings import SpatialConfig, sized
-from cape.errors import ConfigError
 from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import by_sizes, join
-from cape.protocol.model import Model, joined, n_basis
+from cape.protocol.model import Model, joined
 from cape.protocol.outcome import SpatialSet
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
 from cape.protocol.report_phase import refused
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.option import option
+from cape.settings.option import option, out_of_range
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace, has_neighbours
 from cape.space.public_basis import public_basis, widest_basis
@@ -50,7 +49,7 @@ class CapeGicaConfig(SpatialConfig):
         SpatialConfig.check(self)
         if self.n_components == 1:
             allowed, do = "0, or 2 to 50", "one component has nothing to be separated from."
-            raise ConfigError("E011", setting="n_components", got=1, allowed=allowed, do=do)
+            raise out_of_range("n_components", 1, allowed, do)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,18 +132,14 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
         score=fitting_score(state.subspace.V) if columns and not config.private else BAG_SCORE,
         suggest=True,
     )
+    V, mixing = np.linalg.qr(maps.directions)
     return replace(
         state,
-        subspace=replace(state.subspace, V=maps.V),
-        mixing=maps.mixing,
-        converged=maps.converged,
+        subspace=replace(state.subspace, V=V),
+        mixing=mixing,
         order=tuple(range(1, k + 1)),
         mean=np.zeros(0),
-        test=test,
-        mirrored=maps.mirrored,
-        claims=maps.claims,
-        split_half=maps.split_half,
-        stability=maps.stability,
+        **maps.said(),
     )
 
 
@@ -153,19 +148,14 @@ SPATIAL = SecureSum(
     state=SpatialComponents,
     model_field="spatial",
     estimator=_estimator,
-    rows=n_basis,
     input=subject_views.normalised,
     close=_arranged,
 )
 
 
-# -- the plan ------------------------------------------------------------------------------------
-
-
 def releases(
     config: CapeGicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
 ) -> tuple[PlannedStage, ...]:
-    """Return the one release, which takes the whole budget."""
     schedule = _estimator(config).schedule(n_basis)
     return (PlannedStage(phase="spatial", releases=schedule, mu2_weight=1.0),)
 
@@ -183,8 +173,6 @@ def rule(config: CapeGicaConfig, n_basis: int) -> ForecastRule:
 
     return SpatialRule(n_components=config.n_components, brains=config.feature_space != "matrix")
 
-
-# -- the end -------------------------------------------------------------------------------------
 
 _REASONS = {
     "networks": "The left-right test is clear: patterns that are the same on both sides are there.",
@@ -219,7 +207,6 @@ def _status(test: LeftRight | None) -> str:
 
 
 def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
-    """Return the maps of the run with their claims."""
     from cape.algorithms.bagging import BAG_SCORE
 
     state: SpatialComponents = SPATIAL.released(model)
@@ -229,21 +216,14 @@ def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
     maps = V if B is None else B @ V
     return SpatialSet(
         A=apply_order(order, maps @ state.mixing, 1),
-        converged=state.converged,
         # For brains the left-right test is stronger, and also applies to coarse maps.
         sparseness=sparseness(B, V, state.mixing, score=BAG_SCORE)
         if state.test is None and has_neighbours(roster.space)
         else None,
-        test=state.test,
-        mirrored=state.mirrored,
-        claims=state.claims,
-        split_half=state.split_half,
-        stability=state.stability,
         recipe=resolve(config).brains,
+        **state.said(),
     )
 
-
-# -- the protocol --------------------------------------------------------------------------------
 
 _NAME = "capegica"
 PLANNER = IcaPlanner(

@@ -19,13 +19,15 @@ from cape.data.issues import Findings, IssueCode
 from cape.frozen import dataclass
 from cape.settings.documents import toml_key, toml_value
 from cape.settings.own_words import POLICY_FILE, OwnWords
-from cape.settings.question import HALF_RANGE, Outcome, Variable, parse_number, plain
+from cape.settings.question import HALF_RANGE, Outcome, Variable, parse_number, plain, quoted
 
 # Fewest people, or cells, of whom most make a column a fault of its site
 FEWEST_CELLS: Final = 10
 # A column is constant if at most two cells, and a tenth, differ from the most frequent: that one
 # person has what nobody else has must not be told.
 _OTHERS: Final = 2
+# Share of those with a value of whom a level is the one that has it
+_MOST: Final = 0.9
 # People named where a column is told, and words of a column that are shown or mapped
 SHOWN: Final = 3
 _MAX_WORDS: Final = 12
@@ -132,14 +134,21 @@ def seen_outcome(
 
 
 def tell(
-    seen: SeenColumn, words: OwnWords, findings: Findings, *, stops: bool, only_faults: bool
+    seen: SeenColumn,
+    words: OwnWords,
+    findings: Findings,
+    *,
+    stops: bool,
+    only_faults: bool,
+    groups: Mapping[str, Sequence[str]],
 ) -> bool:
     """Note a fault of a whole column, or how many cells are odd; tell whether it is a fault.
 
     `stops`: whether a fault stops the site, which its own file may overrule (`as_it_is`).
+    `groups`: as for `whole_fault`.
     """
     with np.errstate(all="ignore"):  # whatever stands in a cell
-        fault = None if words.takes_as_it_is(seen.name) else whole_fault(seen, words)
+        fault = None if words.takes_as_it_is(seen.name) else whole_fault(seen, words, groups)
     here = words.column(seen.name)
     if fault is not None:
         findings.add(
@@ -192,16 +201,41 @@ class Fault(NamedTuple):
     remedy: str
 
 
-def whole_fault(seen: SeenColumn, words: OwnWords) -> Fault | None:
-    """Return the fault of a column as a whole; None without one, or below `FEWEST_CELLS`."""
+def is_sparse(missing: Flags) -> bool:
+    """Tell whether most people of a site lack a column, where they are enough to judge."""
+    return len(missing) >= FEWEST_CELLS and 2 * int(missing.sum()) > len(missing)
+
+
+def asked_of(missing: Flags, groups: Mapping[str, Sequence[str]]) -> str:
+    """Return the level, as `among` has it, of those who have a column that others lack; or ""."""
+    for name, cells in groups.items():
+        have = Counter(plain(cells[m]) for m in np.flatnonzero(~missing).tolist())
+        word, n = have.most_common(1)[0] if have else ("", 0)
+        if word and n >= _MOST * have.total() and len(set(map(plain, cells))) > 1:
+            level = next(cell for cell in cells if plain(cell) == word)
+            return f"{quoted(name)} {quoted(level)}"
+    return ""
+
+
+def whole_fault(
+    seen: SeenColumn, words: OwnWords, groups: Mapping[str, Sequence[str]]
+) -> Fault | None:
+    """Return the fault of a column as a whole; None without one, or below `FEWEST_CELLS`.
+
+    `groups`: the levels of the same people in other columns, by which the owner may ask some alone.
+    """
     n, missing = len(seen.labels), int(seen.missing.sum())
     cells = n - missing
-    if n >= FEWEST_CELLS and 2 * missing > n:
+    if is_sparse(seen.missing):
         other = f'variables.{toml_key(seen.name)}.column = "..."'
         remedy = f"fill the cells, or name the column that is meant, as {other}"
         if seen.is_outcome:
             lacks = toml_value([*words.lacks, seen.name])
             remedy += f", or write lacks = {lacks} if it was not measured"
+        else:
+            remedy += ", or ask the owner to take it out of the formula"
+            if among := asked_of(seen.missing, groups):
+                remedy += f" or to ask among = {toml_value(among)}"
         return Fault(f"{missing} of {n} people have no value", remedy)
     if cells < FEWEST_CELLS:
         return None

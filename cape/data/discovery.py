@@ -111,8 +111,8 @@ def check_layout_is_said(listed: Sequence[Person | Subject], config: Config) -> 
     One person could then change the message of `join`, and which other people count.
     """
     of_files = any(run.row < 0 for files in listed for run in files.runs)
-    if config.feature_space == "matrix" and config.private and of_files:
-        if not config.declared_features:
-            do = "so that no person's file decides it: how many features the array files have; or "
-            do += "columns, their names."
-            raise ConfigError("E013", setting="n_features", do=do)
+    is_private = config.feature_space == "matrix" and config.private
+    if is_private and of_files and not config.declared_features:
+        do = "so that no person's file decides it: how many features the array files have; or "
+        do += "columns, their names."
+        raise ConfigError("E013", setting="n_features", do=do)

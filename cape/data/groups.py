@@ -21,21 +21,13 @@ from cape.algorithms.design import Counts, cell_of, coded, counted, counts_of, i
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.person_outcomes import outcomes_of_person
 from cape.counting import number_of
+from cape.data import tables
 from cape.data.checks import Subject
 from cape.data.columns import FEWEST_CELLS, SHOWN, SeenColumn, seen_outcome, seen_variable, tell
 from cape.data.gift import read_gift, read_gift_names
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.names import bare, likeness, one_label_each
 from cape.data.person_tables import lacking, levels_here, table_of_outcomes, tables_with
-from cape.data.tables import (
-    MISSING_CELLS,
-    SESSION,
-    PersonRow,
-    column_names,
-    places_of,
-    row_labels,
-    rows_of_people,
-)
 from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.measures import Measure, outcome_names
@@ -158,11 +150,19 @@ def read_compared(
         people = everybody if of_all or is_lost else asked
         labels, own_cells = [listed[m] for m in people], [cells[name][m] for m in people]
         seen = seen_variable(question.variable(name), labels, own_cells)
-        is_fault = tell(seen, words, findings, stops=stop, only_faults=is_lost and not of_all)
+        others = (one for one in question.public if one in cells and one != name)
+        is_fault = tell(
+            seen,
+            words,
+            findings,
+            stops=stop,
+            only_faults=is_lost and not of_all,
+            groups={other: [cells[other][m] for m in people] for other in others},
+        )
         # Without its levels nobody can tell who is asked; all faults are told in one go.
         is_lost |= is_fault and name in question.public
     for seen in outcomes.seen(listed, everybody if is_lost else asked):
-        tell(seen, words, findings, stops=stop, only_faults=is_lost)
+        tell(seen, words, findings, stops=stop, only_faults=is_lost, groups={})
     return compared
 
 
@@ -184,10 +184,10 @@ class _Table:
     ) -> None:
         self.name, self.listed, self.findings, self.words = name, listed, findings, words
         path = base / name
-        self._header, each = rows_of_people(path, comments=True)
+        self._header, each = tables.rows_of_people(path, comments=True)
         self._rows = list(each)
         self.is_torn = self._is_torn(stop=stop)
-        own = list(map(bare, row_labels(self._header, self._rows, path.name)))
+        own = list(map(bare, tables.row_labels(self._header, self._rows, path.name)))
         here = list(map(bare, listed))
         stands_for = one_label_each({*own, *here}, words)
         index = {stands_for[label]: m for m, label in enumerate(here)}
@@ -225,16 +225,16 @@ class _Table:
         return True
 
     def places(self, columns: Sequence[str]) -> list[int]:
-        return places_of(self._header, list(map(self.words.column, columns)))[1]
+        return tables.places_of(self._header, list(map(self.words.column, columns)))[1]
 
-    def rows(self, question: Question) -> Iterator[tuple[int, str, PersonRow, int]]:
+    def rows(self, question: Question) -> Iterator[tuple[int, str, tables.PersonRow, int]]:
         """Yield whose each row is (an index), its session as `plain` gives it, itself, its width.
 
         The session is empty unless the question is of a change and the row is of one of its two.
         """
-        names, width = column_names(self._header), len(self._header)
+        names, width = tables.column_names(self._header), len(self._header)
         wanted = [plain(name) for name in question.change or ()]
-        place = names.index(SESSION) if wanted and SESSION in names else None
+        place = names.index(tables.SESSION) if wanted and tables.SESSION in names else None
         for m, row in zip(self._people, self._rows, strict=True):
             if m is None:
                 continue
@@ -305,7 +305,7 @@ class OurWords:
         return plain(cell) in self._levels
 
 
-def _cell(row: PersonRow, place: int, width: int, ours: OurWords, *, public: bool) -> str:
+def _cell(row: tables.PersonRow, place: int, width: int, ours: OurWords, *, public: bool) -> str:
     """Return a cell of a variable in the owner's words; "" if it is missing or cannot be read."""
     if public:
         cell = row.known_cell(place, width, ours.is_value)
@@ -315,7 +315,7 @@ def _cell(row: PersonRow, place: int, width: int, ours: OurWords, *, public: boo
         except UnusableFile:
             return ""
     cell = cell.strip()
-    return "" if cell.lower() in MISSING_CELLS and not ours.is_value(cell) else ours.of(cell)
+    return "" if cell.lower() in tables.MISSING_CELLS and not ours.is_value(cell) else ours.of(cell)
 
 
 class _Outcomes:
@@ -383,7 +383,7 @@ def _numbers(
             except UnusableFile:  # the row or the text cannot be read
                 cell = "?"
             new[k] = read(cell)
-            if math.isnan(new[k]) and cell.lower() not in MISSING_CELLS:
+            if math.isnan(new[k]) and cell.lower() not in tables.MISSING_CELLS:
                 others[k][m] = cell
         old = values[session][m]
         clash[session][m] |= np.isfinite(old) & np.isfinite(new) & (old != new)

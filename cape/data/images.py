@@ -18,21 +18,13 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
 from cape.arrays import MAX_KEPT_BYTES, max_unpacked
+from cape.data import space
 from cape.data.alignment import Alignment, align_to_grid
 from cape.data.file_type import IMAGE_SUFFIXES, check_type, content_word, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.orientation import in_mni, way_turned
 from cape.data.resampling import nearest_marked, parallel_axes, turned_axes
 from cape.data.runs import MAX_TR, Series, SiteRun, unread
-from cape.data.space import (
-    NATIVE_NAMES,
-    SCANNER_CODE,
-    Grid,
-    one_space,
-    space_of,
-    stated_space,
-    transform_code,
-)
 from cape.errors import FoundError, own_words
 from cape.frozen import dataclass
 from cape.settings.documents import parse_json
@@ -116,7 +108,11 @@ class _Layout:
 
 
 def read_image(
-    run: SiteRun, grid: Grid | None, how: Resampling = AS_STORED, *, headers_only: bool = False
+    run: SiteRun,
+    grid: space.Grid | None,
+    how: Resampling = AS_STORED,
+    *,
+    headers_only: bool = False,
 ) -> Series:
     """Return features by time (D, T), D = 0 without a grid; UnusableFile: no complete real series.
 
@@ -135,7 +131,7 @@ def read_image(
             layout = _layout(header, issues, pair=bool(pair))
             _check_size(run.path, layout, grid, compressed=compressed)
             resample = grid is not None and _may_resample(run, header, grid, how)
-            said, code = stated_space(run.path.name), transform_code(header)
+            said, code = space.stated_space(run.path.name), space.transform_code(header)
             alignment = align_to_grid(
                 header,
                 layout.shape[:3],
@@ -144,7 +140,7 @@ def read_image(
                 trust=run.trust_grid,
                 resample=resample,
                 # The scanner's space, or that of one person
-                native=said in NATIVE_NAMES or (not said and code == SCANNER_CODE),
+                native=said in space.NATIVE_NAMES or (not said and code == space.SCANNER_CODE),
             )
             values, digest = unread(0 if grid is None else grid.sizes.size, layout.shape[3]), ""
             way = ""
@@ -168,7 +164,7 @@ def read_image(
         digest = hashlib.sha256(pair + bytes.fromhex(digest)).hexdigest()
     # The manifest is more reliable than the sidecar, and the sidecar than the header.
     tr = run.tr or sidecar_tr(run.path, issues) or _header_tr(header, issues)
-    unsaid = alignment.word == "resampled" and not space_of(run.path.name, header)
+    unsaid = alignment.word == "resampled" and not space.space_of(run.path.name, header)
     return Series(
         values=values,
         tr=tr,
@@ -180,10 +176,10 @@ def read_image(
     )
 
 
-def _may_resample(run: SiteRun, header: Nifti1Header, grid: Grid, how: Resampling) -> bool:
+def _may_resample(run: SiteRun, header: Nifti1Header, grid: space.Grid, how: Resampling) -> bool:
     """Tell whether an image may be on another grid; UnusableFile: it states another space."""
-    here, wanted = space_of(run.path.name, header), grid.template_space
-    same_space = one_space(here, wanted)
+    here, wanted = space.space_of(run.path.name, header), grid.template_space
+    same_space = space.one_space(here, wanted)
     if here and wanted and not same_space:
         raise UnusableFile(IssueCode.SPACE_OTHER, f"of {here}", space=wanted)
     return how.resample == "to_mask" or (how.resample == "within_space" and same_space)
@@ -274,7 +270,7 @@ def _series_shape(header: Nifti1Header, issues: list[Issue]) -> tuple[int, int, 
     return shape[0], shape[1], shape[2], shape[3]
 
 
-def _check_size(path: Path, layout: _Layout, grid: Grid | None, *, compressed: bool) -> None:
+def _check_size(path: Path, layout: _Layout, grid: space.Grid | None, *, compressed: bool) -> None:
     """Refuse a header that declares more than the file can hold, before anything is allocated."""
     size = path.stat().st_size
     held = max_unpacked(size) if compressed else size
@@ -297,7 +293,7 @@ def _read_volumes(
     head: bytes,
     layout: _Layout,
     pick: Picker | None,
-    grid: Grid | None,
+    grid: space.Grid | None,
     mean: _Mean | None,
 ) -> Data:
     """Return features by time, shape (D, T); one volume is in memory at a time.
@@ -349,7 +345,7 @@ class _Mean:
         return self._sum.reshape(self._layout.shape[2::-1]).T
 
 
-def _picker(layout: _Layout, alignment: Alignment, grid: Grid, how: Resampling) -> Picker:
+def _picker(layout: _Layout, alignment: Alignment, grid: space.Grid, how: Resampling) -> Picker:
     """Return a function from one stored volume to the voxels of the mask."""
     index, affine, fwhm = alignment.index, alignment.affine, how.smoothing_fwhm
     if index is not None and not fwhm:

@@ -112,7 +112,7 @@ class IssueCode(Enum):
     # ---- several of one
     NAMES_CONTRADICT = (65, "E", "Folder and name of a file say different things", "one label and one session, in the folder as in the name", "rename the one that is wrong")
     LABELS_ALIKE = (65, "E", "Labels look alike: one person, or two?", "labels that differ in more than case, signs, zeros and what cannot be seen", "write same_people = {both} into the site's own site-policy.toml if they are one person's, different_people = {both} if not")
-    RUN_VERSIONS = (5, "S", "One run of a person is there in several versions, and the filter fits them all", "one file per run", "name one version in bids_filter (the owner): {filter}")
+    RUN_VERSIONS = (5, "S", "One run of a person is there in several versions, and the filter fits them all", "one file per run", "name one version in the settings (the owner): {filter}")
     RUN_STATED_TWICE = (5, "E", "Two files are stated as one run of a person", "one file per run", "say in which session or run they differ, or leave one out")
     PEOPLE_UNSTATED = (65, "E", "Nothing states whose the files are", "names of BIDS (sub-01/func/sub-01_task-rest_bold.nii.gz), a manifest.csv, or a layout", "type one of the commands of cape people FOLDER: --layout with {{subject}} in place of the person's label ({{session}}, {{run}}, * for the rest), or --write manifest.csv to fill in; of several sites, for each site's folder by itself")
     LAYOUT_FITS_NONE = (65, "E", "The layout of the site's own file fits no file", "the path of a file below the folder, with {{subject}} in place of the label", "type cape people FOLDER --layout again")
@@ -431,6 +431,10 @@ class Findings:
     @property
     def blocked(self) -> bool:
         return any(entry.severity == "E" for entry in self._entries)
+
+    def blocked_beside(self, codes: Collection[IssueCode]) -> bool:
+        """Tell whether anything but `codes` stops the site."""
+        return any(e.severity == "E" and e.code not in codes for e in self._entries)
 
     def listing(self) -> tuple[Finding, ...]:
         return tuple(self._finding(entry) for entry in self._sorted())

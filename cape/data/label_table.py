@@ -46,10 +46,15 @@ def table_beside(image: Path) -> Path | None:
     tables = {
         path: _stem(path.name) for path in image.parent.iterdir() if path.name.endswith(_TABLES)
     }
-    near = [path for path, name in tables.items() if len(name) > 2 and stem.startswith(name)]
+    near = [
+        path
+        for path, name in tables.items()
+        if name == stem or (len(name) > 2 and stem.startswith(name))
+    ]
     fault = None
     # Of two as near, the one that may say most: a table with a header.
-    for path in sorted(near, key=lambda path: (-len(tables[path]), _rank(path), path.name)):
+    near.sort(key=lambda p: (-len(tables[p]), *(not p.name.endswith(e) for e in _TABLES), p.name))
+    for path in near:
         try:
             if labelled_regions(path, ordered=tables[path] == stem):
                 return path
@@ -59,10 +64,6 @@ def table_beside(image: Path) -> Path | None:
     if fault:
         raise fault
     return None
-
-
-def _rank(path: Path) -> int:
-    return next(n for n, end in enumerate(_TABLES) if path.name.endswith(end))
 
 
 def read_label_table(path: Path) -> dict[int, str]:

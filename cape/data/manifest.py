@@ -42,7 +42,7 @@ def read_manifest(
         findings.add(IssueCode.MANIFEST_OUTSIDE, name)
         return ()
     try:
-        (first, header), *rows = _table(base / name)
+        (first, header), *rows = table_cells(bounded(base / name), delimiter_of(name))
         places = _places(name, first, header, findings)
         check_no_other_marks(header, rows, words.other_columns)
     except FileNotFoundError:
@@ -69,14 +69,6 @@ def read_manifest(
     if len(read) == len(rows) and all(row.left_out for row in read):
         findings.add(IssueCode.NO_LISTED_RUNS, f"{name}: {number_of(len(rows), 'row')}, none used")
     return tuple(read)
-
-
-def _table(path: Path) -> list[tuple[Line, tuple[str, ...]]]:
-    if path.is_symlink() and not path.exists():
-        raise UnusableFile(IssueCode.FILE_POINTER, "a link whose file is not here")
-    if path.exists() and not path.is_file():
-        raise UnusableFile(IssueCode.NO_REGULAR_FILE, "no file")
-    return table_cells(bounded(path), delimiter_of(path.name))
 
 
 def _places(

@@ -152,10 +152,6 @@ def read_marks(
     A row that cannot be read is noted with its line, and its person stays.
     """
     try:
-        if path.is_symlink() and not path.exists():
-            raise UnusableFile(IssueCode.FILE_POINTER, "a link whose file is not here")
-        if path.exists() and not path.is_file():
-            raise UnusableFile(IssueCode.NO_REGULAR_FILE, "no file")
         header, rows = rows_of_people(path)
         return _marks(header, list(rows), name, findings, not_marks)
     except OSError as err:

@@ -7,6 +7,7 @@ tables whose rows are people.
 """
 
 import dataclasses
+import functools
 import os
 import re
 import shlex
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path, PurePath
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cape.counting import number_of
 from cape.data import bids, folders
@@ -46,6 +47,9 @@ from cape.settings.question import Question
 from cape.settings.resolved import resolve
 from cape.settings.words import parse_entities, parse_exclusions
 
+# What to add to bids_filter and to bids_exclude
+Choice = tuple[str, str]
+
 SOURCES: Final = ("data", "manifest", "bids")
 # Names shown where nobody states the people, and commands printed for one refusal
 MAX_NAMES: Final = 3
@@ -56,6 +60,12 @@ MAX_WAYS: Final = 6
 PACKED: Final = ("gz", "bz2", "xz", "zst", "zip", "7z")
 # The source of a list in Python of which no name says whose it is
 _OF_EACH: Final = "list"
+# Faults that commands mend
+_BY_COMMANDS: Final = (
+    IssueCode.RUN_VERSIONS,
+    IssueCode.PEOPLE_UNSTATED,
+    IssueCode.LAYOUT_FITS_NONE,
+)
 # Entities listed where no image fits, as examples.
 MAX_ENTITIES: Final = 6
 
@@ -98,12 +108,19 @@ class PeopleList:
         """Those who take part."""
         return tuple(person for person in self.people if not person.left_out)
 
+    @property
+    def stated(self) -> frozenset[str]:
+        """Labels of those who take part, unless they are numbers of a list in Python."""
+        people = () if self.source == _OF_EACH else self.listed
+        return frozenset(person.label for person in people)
+
     def refusal(self, findings: Sequence[Finding]) -> ListRefusal | None:
-        """Return why the list cannot be used; None if it can."""
-        worst = next((finding for finding in findings if finding.severity == "E"), None)
-        if worst is None:
+        """Return all that keeps the list from being used; None if it can."""
+        stops = [finding for finding in findings if finding.severity == "E"]
+        if not stops:
             return None
-        return ListRefusal(code=worst.code, text=worst.private, ways=self.ways)
+        text = "\n".join(finding.private for finding in stops)
+        return ListRefusal(code=stops[0].code, text=text, ways=self.ways)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -120,6 +137,11 @@ class _Draft:
     columns: tuple[str, ...] = ()
     has_exclude: bool = False  # whether the list that states the runs has the column
     every_name: bool = False  # whether a filter that the owner wrote is about all names
+
+    def add(self, base: Path, name: str, label: str, shown: str, **how: Any) -> None:
+        """Add a run of a person, who is printed as first shown; `how`: fields of `SiteRun`."""
+        self.shown.setdefault(label, shown)
+        self.runs.append(SiteRun(path=base / name, name=name, person=label, **how))
 
 
 def read_people(
@@ -150,7 +172,7 @@ def read_people(
         reader = _Reader(base, config, findings, words, before_tables, only)
         draft = reader.draft(given)
         if draft is None:
-            return replace(unread, ways=tuple(reader.ways), unstated=tuple(reader.unstated))
+            return replace(unread, ways=reader.ways_out, unstated=tuple(reader.unstated))
         return reader.conclude(draft)
 
 
@@ -186,6 +208,11 @@ class _Reader:
         self.filters: list[str] = []
         self.doubled: set[str] = set()
         self.unstated: list[str] = []
+
+    @property
+    def ways_out(self) -> tuple[str, ...]:
+        """The commands that mend the list; none where a cell or a name is to be mended first."""
+        return () if self.findings.blocked_beside(_BY_COMMANDS) else tuple(self.ways)
 
     # -- what states the people ----------------------------------------------------------------
 
@@ -274,8 +301,7 @@ class _Reader:
             draft.not_taken = dict.fromkeys(names, why)
             return draft
         for m, name in enumerate(names, start=1):
-            draft.shown[f"{m:03d}"] = f"sub-{m:03d}"
-            draft.runs.append(SiteRun(path=self.base / name, name=name, person=f"{m:03d}"))
+            draft.add(self.base, name, f"{m:03d}", f"sub-{m:03d}")
         return draft
 
     def _names_given(self, given: object) -> list[str]:
@@ -370,16 +396,9 @@ class _Reader:
             elif why := bids.why_no_series(judged):
                 draft.not_taken[name] = why
             else:
-                draft.named[name], draft.shown[label] = named, f"sub-{label}"
-                draft.runs.append(
-                    SiteRun(
-                        path=self.base / name,
-                        name=name,
-                        person=label,
-                        session=named.entities.get("ses", ""),
-                        run=folders.run_words(named.entities),
-                    )
-                )
+                draft.named[name], session = named, named.entities.get("ses", "")
+                run = folders.run_words(named.entities)
+                draft.add(self.base, name, label, f"sub-{label}", session=session, run=run)
         return draft
 
     def _of_layout(self, names: Sequence[str]) -> _Draft:
@@ -394,16 +413,8 @@ class _Reader:
             except UnusableFile as verdict:
                 self.findings.add_issue(verdict.issue, name)
                 continue
-            draft.shown[label] = label
-            draft.runs.append(
-                SiteRun(
-                    path=self.base / name,
-                    name=name,
-                    person=label,
-                    session=roles.get("session") or "",
-                    run=roles.get("run") or "",
-                )
-            )
+            session, run = roles.get("session") or "", roles.get("run") or ""
+            draft.add(self.base, name, label, label, session=session, run=run)
         if not draft.runs:
             observed = f"{self.words.layout}; the files are such as {', '.join(names[:MAX_NAMES])}"
             self.findings.add(IssueCode.LAYOUT_FITS_NONE, observed)
@@ -446,17 +457,14 @@ class _Reader:
         draft = _Draft(source=name)
         for i, (label, written) in enumerate(zip(own, labels, strict=True)):
             if label not in draft.shown:  # a row a session: the first one stands for the person
-                draft.runs.append(SiteRun(path=path, name=name, person=label, row=i))
-            draft.shown.setdefault(label, written.strip())
+                draft.add(self.base, name, label, written.strip(), row=i)
         if question.change is None:
             self._note_twice(Counter(stands_for[label] for label in own), draft)
         draft.marks += self._participants(name, [])
         names = names_beside(name)
         if question.of_gift and (self.base / names).is_file():
-            columns = self.words.other_columns
-            draft.marks += filter(
-                None, [read_marks(self.base / names, names, self.findings, columns)]
-            )
+            marks = read_marks(self.base / names, names, self.findings, self.words.other_columns)
+            draft.marks += [marks] if marks else []
         return draft
 
     def _note_twice(self, labels: Counter[str], draft: _Draft) -> None:
@@ -496,8 +504,7 @@ class _Reader:
             draft.columns = draft.columns or table.names
             labels.update(stands_for[label] for label in own)
             for i, (label, written) in enumerate(zip(own, table.labels, strict=True)):
-                draft.shown.setdefault(label, written.strip())
-                draft.runs.append(SiteRun(path=path, name=name, person=label, row=i))
+                draft.add(self.base, name, label, written.strip(), row=i)
         if len(headers) > 1:
             public = {"sites": f"within site {self.findings.site}"}
             self.findings.add(IssueCode.RECORDS_DIFFER, ", ".join(headers.values()), public=public)
@@ -530,10 +537,8 @@ class _Reader:
         except UnusableFile as verdict:
             self.findings.add_issue(verdict.issue)
         for name in dict.fromkeys(there):
-            asked = name in (*wanted, *self.words.tables)
-            tables.append(
-                read_marks(self.base / name, name, self.findings, columns if asked else None)
-            )
+            not_marks = columns if name in (*wanted, *self.words.tables) else None
+            tables.append(read_marks(self.base / name, name, self.findings, not_marks))
         return [table for table in tables if table is not None]
 
     def _check_agree(self, stated: _Draft, by_names: _Draft) -> None:
@@ -624,9 +629,13 @@ class _Reader:
         entities = {run.name: self._entities(run, draft) for run in runs}
         out = left_out_by(runs, draft.marks, entities, self.findings)
         out |= {(name, OWN_FILE): mention for name, mention in draft.left_out.items()}
-        lines: dict[str, list[Mention | None]] = defaultdict(list)
+        # By run: several versions of one are left out together.
+        by_run: dict[str, dict[object, Mention | None]] = defaultdict(dict)
         for run in runs:
-            lines[run.person].append(out.get((run.name, run.row)))
+            versions = draft.named[run.name].run if draft.source == "BIDS" else None
+            key = (run.name, run.row) if versions is None else bids.run_key(versions)
+            by_run[run.person].setdefault(key, out.get((run.name, run.row)))
+        lines = {person: list(mentions.values()) for person, mentions in by_run.items()}
         tables = [table.name for table in draft.marks if table.has_column]
         tables += [draft.source] * draft.has_exclude
         said = tuple(lines_said(lines, tables, all_read=not self.findings.blocked))
@@ -655,7 +664,7 @@ class _Reader:
             columns=draft.columns,
             doubled=tuple(sorted(self.doubled)),
             filters=tuple(self.filters),
-            ways=tuple(self.ways),
+            ways=self.ways_out,
             runs_left_out=tuple(run for run in runs if (run.name, run.row) in out),
             unstated=tuple(self.unstated or (run.name for run in runs)),
         )
@@ -759,19 +768,21 @@ class _Reader:
             # Rows of a list that name no run are one run each.
             elif draft.source == "layout" or any(key):
                 groups[run.person, key].append(run.name)
+        reach = self._reach(stated, draft)
         for names in map(list, map(dict.fromkeys, groups.values())):  # a name twice is one file
             if len(names) > 1 and by_names:
-                self._note_versions([draft.named[name] for name in names], names)
+                self._note_versions(names, draft, reach)
                 self.doubled.add(person[names[0]])
             elif len(names) > 1:
                 place = f"{draft.source}: {names[0]} and {names[1]}"
                 self.findings.add(IssueCode.RUN_STATED_TWICE, place)
         for first, whole, entity in self._wholes(stated, draft) if by_names else ():
             place = f"{whole} lacks {entity}- beside {first}: it may repeat the others"
-            self.findings.add(IssueCode.RUN_VERSIONS, place, filter=f"{entity}-...")
+            told = f'bids_filter = "{entity}-..."'
+            self.findings.add(IssueCode.RUN_VERSIONS, place, filter=told)
             values = {named.entities.get(entity, "") for named in draft.named.values()}
             joined = "+".join(sorted(filter(str.isalnum, values), key=natural_key))
-            self._offer([self._and_before(f"{entity}-{joined}")])
+            self._offer([(f"{entity}-{joined}", "")])
             self._offer_two_ways([first], draft.named[first].label)
             self.doubled.add(person[whole])
         if self.findings.strict:  # who is asked which version is meant reads them all
@@ -790,19 +801,40 @@ class _Reader:
                 if key := bids.part_that_others_have(draft.named[name].run, parts):
                     yield next(o for o in others if key in draft.named[o].run), name, key
 
-    def _note_versions(self, versions: Sequence[bids.BidsName], names: Sequence[str]) -> None:
+    def _reach(self, stated: Sequence[SiteRun], draft: _Draft) -> Callable[[Choice], int]:
+        """Return how many people have a run if a choice is added to the owner's."""
+
+        @functools.cache
+        def people(choice: Choice) -> int:
+            wanted, unwanted = parse_entities(choice[0]), parse_exclusions(choice[1])
+            entities = ((run.person, draft.named[run.name].entities) for run in stated)
+            return len({who for who, own in entities if _fits(own, wanted, unwanted)})
+
+        return people
+
+    def _note_versions(
+        self, names: Sequence[str], draft: _Draft, reach: Callable[[Choice], int]
+    ) -> None:
+        versions = [draft.named[name] for name in names]
         entity = bids.differing_entity(versions)
-        filters = list(self._choosing(versions)) if entity else []
+        choosing = self._choosing(versions, draft) if entity else ()
+        choices = sorted(choosing, key=lambda one: -reach(one))
+        # One that leaves people without a run is no answer where another leaves everybody one.
+        everybody = [one for one in choices if reach(one) == reach(("", ""))]
         place = f"{names[0]} and {names[1]} differ in {entity}-"
         if not entity:
             place = f"{names[0]} and {names[1]}: keep one, or name the folder of one version"
             tops = dict.fromkeys(self._above(name) for name in names)
             places = [shlex.quote(str(self.base / top)) for top in tops if top]
-            self._offer_ways([f"cape people {folder}" for folder in places if len(tops) > 1])
+            ways = [f"cape people {folder}" for folder in places if len(tops) > 1]
+            new = [way for way in ways if way not in self.ways]
+            self.ways += new[: MAX_WAYS - len(self.ways)]
         self.findings.add(
-            IssueCode.RUN_VERSIONS, place, filter=" or ".join(filters) or "one of them"
+            IssueCode.RUN_VERSIONS,
+            place,
+            filter=" or ".join(map(_as_settings, everybody or choices)) or "one of them",
         )
-        self._offer(filters)
+        self._offer(everybody or choices)
         self._offer_two_ways(names, versions[0].label)
 
     def _offer_two_ways(self, names: Sequence[str], label: str) -> None:
@@ -816,33 +848,39 @@ class _Reader:
         at = next((n for n, part in enumerate(parts) if part.startswith("sub-")), 0)
         return "/".join(parts[:at])
 
-    def _choosing(self, versions: Sequence[bids.BidsName]) -> Iterator[str]:
-        """Yield filters that each choose one of the versions."""
+    @staticmethod
+    def _choosing(versions: Sequence[bids.BidsName], draft: _Draft) -> Iterator[Choice]:
+        """Yield choices that each leave one of the versions."""
+        values: dict[str, set[str]] = defaultdict(set)
+        for key, value in (pair for one in draft.named.values() for pair in one.entities.items()):
+            values[key].add(value)
         every = dict.fromkeys(key for version in versions for key in version.entities)
         keys = [key for key in every if len({v.entities.get(key) for v in versions}) > 1]
         for version in versions:
             own = [(key, version.entities[key]) for key in keys if key in version.entities]
             text = "_".join(f"{key}-{value}" for key, value in own)
-            with suppress(ConfigError):
-                wanted = parse_entities(text)
-                if sum(bids.has_all(other.entities, wanted) for other in versions) == 1:
-                    yield self._and_before(text)
+            lacks = (key for key in keys if key not in version.entities)
+            others = [f"{key}-{'+'.join(sorted(values[key], key=natural_key))}" for key in lacks]
+            for choice in (text, ""), (text, ",".join(others)):
+                with suppress(ConfigError):
+                    wanted, unwanted = parse_entities(choice[0]), parse_exclusions(choice[1])
+                    if sum(_fits(other.entities, wanted, unwanted) for other in versions) == 1:
+                        yield choice
+                        break
 
-    def _and_before(self, text: str) -> str:
-        """Return a filter that also asks for what the owner's asks for."""
+    def _offer(self, choices: Iterable[Choice]) -> None:
+        """Offer choices that also ask for what the owner's settings ask for."""
         how = resolve(self.config)
         before = how.entities if how.own_entities else ""
-        return "_".join(filter(None, (before, text)))
-
-    def _offer(self, filters: Iterable[str]) -> None:
-        for text in filters:
-            if text not in self.filters and len(self.filters) < MAX_WAYS:
-                self.filters.append(text)
-                folder = shlex.quote(str(self.base))
-                self.ways.append(f"cape people {folder} --filter {shlex.quote(text)}")
-
-    def _offer_ways(self, ways: Iterable[str]) -> None:
-        self.ways += [way for way in ways if way not in self.ways][: MAX_WAYS - len(self.ways)]
+        for chosen, left_out in choices:
+            text = "_".join(filter(None, (before, chosen)))
+            exclude = ",".join(filter(None, (self.config.bids_exclude, left_out)))
+            options = {"--filter": text, "--exclude": exclude}
+            words = [word for name, value in options.items() if value for word in (name, value)]
+            way = shlex.join(["cape", "people", str(self.base), *words])
+            if way not in self.ways and len(self.ways) < MAX_WAYS:
+                self.filters += [text] if chosen else []
+                self.ways.append(way)
 
     # -- the list ------------------------------------------------------------------------------
 
@@ -882,6 +920,18 @@ class _Reader:
         return tuple(people)
 
 
+def _fits(
+    entities: Mapping[str, str], wanted: bids.Entities, unwanted: Iterable[bids.Entities]
+) -> bool:
+    """Tell whether a name has what `bids_filter` asks for and nothing of `bids_exclude`."""
+    return bids.has_all(entities, wanted) and not any(bids.has_all(entities, p) for p in unwanted)
+
+
+def _as_settings(choice: Choice) -> str:
+    names = ("bids_filter", "bids_exclude")
+    return ", ".join(f'{name} = "{text}"' for name, text in zip(names, choice, strict=True) if text)
+
+
 def _two_runs_of_one(names: Sequence[str]) -> str:
     """Return which two files of a folder would be one person's if ``sub-`` stood before them."""
     first: dict[tuple[str, str], str] = {}
@@ -890,9 +940,9 @@ def _two_runs_of_one(names: Sequence[str]) -> str:
         with suppress(UnusableFile):
             named = bids.read_name(f"sub-{own}")
             if named and named.run and not bids.why_no_series(named):
-                if other := first.setdefault((above, likeness(named.label)), name):
-                    if other != name:
-                        return f"{other} and {name} look like two runs of one person"
+                other = first.setdefault((above, likeness(named.label)), name)
+                if other != name:
+                    return f"{other} and {name} look like two runs of one person"
     return ""
 
 
@@ -925,14 +975,14 @@ def people_of_tables(base: Path, words: OwnWords, findings: Findings) -> PeopleL
     )
 
 
-def labels_that_recur(lists: Mapping[str, PeopleList]) -> str:
+def labels_that_recur(labels: Mapping[str, Iterable[str]]) -> str:
     """Return one line about labels that several sites have; "" if none does."""
-    labels = Counter(normal(person.label) for each in lists.values() for person in each.listed)
-    n = sum(count > 1 for count in labels.values())
+    sites = Counter(label for each in labels.values() for label in {*map(normal, each)})
+    n = sum(count > 1 for count in sites.values())
     if not n:
         return ""
     which = f"{n} label{'s' * (n > 1)} recur{'s' * (n == 1)}"
     return (
-        f"{which} at several of the sites {', '.join(lists)}: these count as different people; "
+        f"{which} at several of the sites {', '.join(labels)}: these count as different people; "
         "waves of the same people are stated by one manifest.csv (docs/howto-inputs.md)"
     )

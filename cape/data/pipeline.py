@@ -20,15 +20,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Data
 from cape.counting import CountedPeople
-from cape.data.checks import (
-    RunShape,
-    Subject,
-    check_grids,
-    judge_site,
-    judge_subject,
-    note_columns,
-    note_features,
-)
+from cape.data import checks, resources
 from cape.data.cleaning import UNREAD
 from cape.data.copies import note_copies
 from cape.data.data_store import DataStore
@@ -37,16 +29,9 @@ from cape.data.folders import words_beside
 from cape.data.groups import Compared, read_compared
 from cape.data.issues import Finding, Findings, IssueCode, in_full
 from cape.data.kept_subjects import SubjectReduction
-from cape.data.resources import (
-    ResourceEstimate,
-    check_room,
-    estimate_resources,
-    jobs,
-    largest_bytes,
-)
 from cape.data.runs import Person, unread
 from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
-from cape.data.templates import alike, with_templates
+from cape.data.templates import alike, check_names, with_templates
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
@@ -65,7 +50,8 @@ class SiteData:
     site: str
     space: FeatureSpace  # without templates
     listed: tuple[str, ...]  # labels in natural order
-    subjects: tuple[Subject, ...]  # those that passed, in the same order
+    files: tuple[tuple[str, ...], ...]  # the names of each one's files
+    subjects: tuple[checks.Subject, ...]  # those that passed, in the same order
     # For each label the SHA-256 of its files, () if they could not be read
     digests: tuple[tuple[str, ...], ...]
     findings: tuple[Finding, ...]
@@ -108,12 +94,12 @@ class Inspection:
     `error` is what `load_site` raises.
     """
 
-    subjects: tuple[Subject, ...]
+    subjects: tuple[checks.Subject, ...]
     findings: tuple[Finding, ...]
     accepted: SiteData | None
     error: DataError | None
     labels: tuple[str, ...] = ()
-    needs: ResourceEstimate | None = None
+    needs: resources.ResourceEstimate | None = None
     left_out: tuple[str, ...] = ()  # one line for each list that leaves people out
     most_fail: bool = False  # a fault of the whole site
     counted: CountedPeople
@@ -125,9 +111,9 @@ class SitePass:
     def __init__(self, listing: SiteListing, findings: Findings, *, stop: bool = True) -> None:
         self.listing, self.findings = listing, findings
         self.labels = tuple(person.label for person in listing.listed)
-        self.subjects: list[Subject] = []  # those that could be read
-        self.accepted: list[Subject] = []  # those that passed
-        self.shapes: list[RunShape] = []  # of every run
+        self.subjects: list[checks.Subject] = []  # those that could be read
+        self.accepted: list[checks.Subject] = []  # those that passed
+        self.shapes: list[checks.RunShape] = []  # of every run
         self.people: Compared | None = None
         self.stop = stop  # whether a rule that most people fail stops the site
 
@@ -143,7 +129,7 @@ class SitePass:
         """Take everybody who is listed, where rows of tables are the people."""
         K = 0 if self.listing.space is None else self.listing.space.n_features
         for person in self.listing.listed:
-            subject = Subject(
+            subject = checks.Subject(
                 label=person.label,
                 site=self.listing.site,
                 runs=person.runs,
@@ -193,6 +179,8 @@ def load_site(
     findings.raise_if_blocked()
     if files.how.templates and files.space is not None:
         # Refused before hours of reading.
+        if config.question and config.question.measure:
+            check_names(maps or base, config.question.measure, site=site)
         sent = files.how.sends_maps
         if pairs := alike(with_templates(files.space, maps or base, site=site, sent=sent)):
             findings.add(IssueCode.MAPS_ALIKE, pairs)
@@ -294,7 +282,7 @@ def _passes(read: ReadSubject, label: str, site_pass: SitePass) -> bool:
     if subject is None:
         return False
     site_pass.subjects.append(subject)
-    if not judge_subject(subject, site_pass.listing.config, site_pass.findings):
+    if not checks.judge_subject(subject, site_pass.listing.config, site_pass.findings):
         return False
     site_pass.accepted.append(subject)
     return True
@@ -337,10 +325,10 @@ def _in_parallel(
     Memory bounds how many are read at a time.  The basis is built while the first ones are read.
     """
     listed = listing.listed
-    n_jobs, n_bytes, is_kept = min(jobs(0), len(listed)), 0, False
+    n_jobs, n_bytes, is_kept = min(resources.jobs(0), len(listed)), 0, False
     if n_jobs > 1 or reduction is not None:
         n_bytes, is_kept = _foreseen(listing, reduction)
-        n_jobs = min(jobs(n_bytes), n_jobs)
+        n_jobs = min(resources.jobs(n_bytes), n_jobs)
     if n_jobs < 2:
         yield from (functools.partial(function, files) for files in listed)
         return
@@ -373,9 +361,11 @@ def _foreseen(listing: SiteListing, reduction: SubjectReduction | None) -> tuple
     for files in listing.listed:
         kept = None if reduction is None else reduction.look(files)[1]
         if kept is not None:
-            return largest_bytes(kept.subject), True
+            return resources.largest_bytes(kept.subject), True
         with suppress(Exception):  # noted when it is read
-            if n_bytes := largest_bytes(read_subject(files, listing, headers_only=True)[0].subject):
+            if n_bytes := resources.largest_bytes(
+                read_subject(files, listing, headers_only=True)[0].subject
+            ):
                 return n_bytes, False
     return 0, False
 
@@ -405,17 +395,17 @@ def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
     # Without a mask every subject fails; saying so would only hide the reason.
     if space is not None or config.feature_space == "matrix":
         people = site_pass.subjects, site_pass.accepted, len(listed)
-        judge_site(*people, config, findings, stop=site_pass.stop)
+        checks.judge_site(*people, config, findings, stop=site_pass.stop)
     if not findings.most_fail:
-        check_grids(site_pass.shapes, findings)
+        checks.check_grids(site_pass.shapes, findings)
         note_copies([s for s in site_pass.shapes if s.name not in copies], findings)
     needs = None
     in_memory = any(run.values is not None for files in listed for run in files.runs)
     if space is not None and site_pass.accepted and not in_memory:
         how = listing.how
         n_basis = widest_basis(how, space)
-        needs = estimate_resources(site_pass.accepted, space, n_basis, working, how)
-        check_room(needs, findings)
+        needs = resources.estimate_resources(site_pass.accepted, space, n_basis, working, how)
+        resources.check_room(needs, findings)
     accepted, error = None, None
     try:
         findings.raise_if_blocked()
@@ -455,10 +445,14 @@ def _site_data(site_pass: SitePass, space: FeatureSpace) -> SiteData:
     # With variables and outcomes: changing them must not draw other halves of the same people.
     content = digests.encode() + (site_pass.people.digest if site_pass.people else b"")
     digests_of = {subject.label: subject.digests for subject in site_pass.subjects}
+    names_of = {
+        person.label: tuple(run.name for run in person.runs) for person in site_pass.listing.listed
+    }
     return SiteData(
         site=site_pass.findings.site,
         space=space,
         listed=site_pass.labels,
+        files=tuple(names_of[label] for label in site_pass.labels),
         subjects=tuple(site_pass.accepted),
         digests=tuple(digests_of.get(label, ()) for label in site_pass.labels),
         findings=site_pass.findings.listing(),
@@ -492,11 +486,11 @@ def _leave_copies_out(site_pass: SitePass) -> set[str]:
 def _leave_odd_out(site_pass: SitePass, space: FeatureSpace) -> None:
     """Leave out subjects with other features than the space; stop a site if none are declared."""
     shapes, findings, names = site_pass.shapes, site_pass.findings, site_pass.listing.columns
-    note_features(shapes, space.n_features, findings)
+    checks.note_features(shapes, space.n_features, findings)
     if names:
-        note_columns(shapes, names, IssueCode.COLUMNS_DIFFER, findings)
+        checks.note_columns(shapes, names, IssueCode.COLUMNS_DIFFER, findings)
     elif first_names := next((shape.columns for shape in shapes if shape.columns), ()):
-        note_columns(shapes, first_names, IssueCode.COLUMNS_UNEQUAL, findings)
+        checks.note_columns(shapes, first_names, IssueCode.COLUMNS_UNEQUAL, findings)
     odd = {
         shape.person
         for shape in shapes

@@ -22,9 +22,6 @@ VOLUMES: Final = 32
 MEMINFO: Final = Path("/proc/meminfo")
 OWN_GROUPS: Final = Path("/proc/self/cgroup")
 GROUPS_FOLDER: Final = Path("/sys/fs/cgroup")
-# Limit, use, and cached files within it, in bytes; the last one is in memory.stat.
-GROUP_V2: Final = ("memory.max", "memory.current", "inactive_file")
-GROUP_V1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 # MiB of a job on a node, or of each of its processors
 SLURM_MEMORY: Final = ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE")
 
@@ -110,21 +107,17 @@ def free_memory() -> int:
 
 
 def _free_of_groups() -> Iterator[int]:
-    """Yield the free bytes of each control group above this process, of both versions."""
-    for line in _lines(OWN_GROUPS):
-        _, controllers, place = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        names = GROUP_V2 if controllers == "" else GROUP_V1
-        top = GROUPS_FOLDER / controllers
-        group = top / place.lstrip("/")
+    """Yield the free bytes of each control group (version 2) above this process."""
+    top = GROUPS_FOLDER
+    own = (line.removeprefix("0::/") for line in _lines(OWN_GROUPS) if line.startswith("0::/"))
+    for group in (top / place for place in own):
         # A container sees its own group as the top, whatever path the system states.
         for folder in (group, *group.parents) if top in group.parents or group == top else (top,):
-            limit, used = (_number(folder / name) for name in names[:2])
+            limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
             if limit is not None and used is not None:
                 # Cached files are dropped when memory is needed.
                 stat = dict(s.split(" ", 1) for s in _lines(folder / "memory.stat") if " " in s)
-                yield max(1, limit - used + int(stat.get(names[2], 0)))
+                yield max(1, limit - used + int(stat.get("inactive_file", 0)))
             if folder == top:
                 break
 

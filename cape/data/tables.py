@@ -14,21 +14,10 @@ from typing import Final
 
 import numpy as np
 
+from cape import delimited
 from cape.algorithms.estimators import Array, Data
 from cape.data.file_type import sniff
 from cape.data.issues import Issue, IssueCode, UnusableFile
-from cape.delimited import (
-    SEPARATORS,
-    Line,
-    delimiter_of,
-    is_number,
-    other_separator,
-    read_cell,
-    read_matrix_lines,
-    separated,
-    split_lines,
-    with_point,
-)
 from cape.frozen import dataclass
 from cape.settings.option import did_you_mean
 
@@ -55,9 +44,11 @@ MAX_HEADINGS: Final = 12
 
 
 def bounded(path: Path) -> bytes:
-    """Return the bytes of a table; `UnusableFile` if they are too many to be one, or OSError."""
-    if not path.is_file():  # reading a pipe would block
-        raise FileNotFoundError(path.name)
+    """Return the bytes of a table; `UnusableFile` if they cannot be those of one, or OSError."""
+    if path.is_symlink() and not path.exists():
+        raise UnusableFile(IssueCode.FILE_POINTER, "a link whose file is not here")
+    if path.exists() and not path.is_file():  # reading a pipe would block
+        raise UnusableFile(IssueCode.NO_REGULAR_FILE, "no file")
     size = path.stat().st_size
     if size > MAX_LIST_BYTES:
         observed = f"{path.name}: {size} bytes"
@@ -70,7 +61,7 @@ def bounded(path: Path) -> bytes:
 
 def table_lines(
     content: bytes, delimiter: str, *, by_line: bool = False, comments: bool = True
-) -> list[Line]:
+) -> list[delimited.Line]:
     """Return header and rows of a table; raises `UnusableFile` unless there is a header.
 
     `by_line`: rows are people: those that are no UTF-8 are kept for the caller to judge, and a
@@ -81,7 +72,7 @@ def table_lines(
     if b"\0" in (content.partition(b"\n")[0] if by_line else content)[:MAX_SNIFFED]:
         raise UnusableFile(IssueCode.TABLE_NOT_UTF8, "zero bytes, as in UTF-16")
     try:
-        lines = split_lines(content, delimiter, by_line=by_line, comments=comments)
+        lines = delimited.split_lines(content, delimiter, by_line=by_line, comments=comments)
     except UnicodeDecodeError as err:
         raise UnusableFile(IssueCode.TABLE_NOT_UTF8, f"byte {err.start} is no UTF-8") from err
     if not lines:
@@ -89,12 +80,16 @@ def table_lines(
     if not lines[0].is_utf8:
         raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(lines[0]))
     line_cells(lines[0])
-    other = other_separator(lines[0])
-    if by_line and other in (";", "\t") and not set(lines[0].text) & set(SEPARATORS) - {other}:
+    other = delimited.other_separator(lines[0])
+    if (
+        by_line
+        and other in (";", "\t")
+        and not set(lines[0].text) & set(delimited.SEPARATORS) - {other}
+    ):
         return [replace(line, delimiter=other) for line in lines]
     if other:
-        observed = f"{lines[0]} looks separated by {SEPARATORS[other]}"
-        expected = SEPARATORS[delimiter]
+        observed = f"{lines[0]} looks separated by {delimited.SEPARATORS[other]}"
+        expected = delimited.SEPARATORS[delimiter]
         # A spreadsheet that writes semicolons writes 0,25: commas would then cut numbers in two.
         if other == ";" and re.search(rb"\d,\d", content):
             observed += ", with decimal commas"
@@ -103,14 +98,14 @@ def table_lines(
     return lines
 
 
-def line_cells(line: Line) -> tuple[str, ...]:
+def line_cells(line: delimited.Line) -> tuple[str, ...]:
     try:
         return line.cells()
     except csv.Error as err:
         raise UnusableFile(IssueCode.TABLE_LINE, f"{line}: {err}") from err
 
 
-def table_cells(content: bytes, delimiter: str) -> list[tuple[Line, tuple[str, ...]]]:
+def table_cells(content: bytes, delimiter: str) -> list[tuple[delimited.Line, tuple[str, ...]]]:
     """Return the lines of a table with their cells, all as many as the header has."""
     rows = [(line, line_cells(line)) for line in table_lines(content, delimiter)]
     width = len(rows[0][1])
@@ -129,14 +124,14 @@ def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], A
     """
     header_optional = not delimiter
     if header_optional:
-        content, delimiter = separated(content)
+        content, delimiter = delimited.separated(content)
     lines = table_lines(content, delimiter)
     names, rows = _names_and_rows(content, lines, header_optional=header_optional)
     if not rows:
         raise UnusableFile(IssueCode.TABLE_EMPTY, "1 line")
     width = len(names) or len(line_cells(rows[0]))
     try:
-        values = read_matrix_lines(rows)
+        values = delimited.read_matrix_lines(rows)
     except ValueError as err:
         _check_no_empty_column(names, rows)
         # NumPy does not say where it failed: find the line.
@@ -153,7 +148,7 @@ def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], A
     return names, values
 
 
-def _check_no_empty_column(names: Sequence[str], rows: Sequence[Line]) -> None:
+def _check_no_empty_column(names: Sequence[str], rows: Sequence[delimited.Line]) -> None:
     """Raise UnusableFile if no row has a number in some column, as XCP-D writes it."""
     cells = [line_cells(row) for row in rows]
     if not names or any(len(row) != len(names) for row in cells):
@@ -166,19 +161,19 @@ def _check_no_empty_column(names: Sequence[str], rows: Sequence[Line]) -> None:
 
 
 def _names_and_rows(
-    content: bytes, lines: Sequence[Line], *, header_optional: bool
-) -> tuple[tuple[str, ...], Sequence[Line]]:
+    content: bytes, lines: Sequence[delimited.Line], *, header_optional: bool
+) -> tuple[tuple[str, ...], Sequence[delimited.Line]]:
     first, width = line_cells(lines[0]), len(line_cells(lines[0]))
     # AFNI and ABIDE mark the names: "#2001\t#2002".  Another first line with # is a remark.
-    for line in split_lines(content, lines[0].delimiter, comments=False):
+    for line in delimited.split_lines(content, lines[0].delimiter, comments=False):
         if line.number >= lines[0].number:
             break
         marked = tuple(cell.lstrip("# ") for cell in line_cells(line))
         if len(marked) > 1 and not marked[0]:  # "# 2001 2002": the mark stands by itself
             marked = marked[1:]
-        if len(marked) == width and all(is_number(cell) for cell in first):
+        if len(marked) == width and all(delimited.is_number(cell) for cell in first):
             return marked, lines
-    if not all(is_number(cell) for cell in first):
+    if not all(delimited.is_number(cell) for cell in first):
         return first, lines[1:]
     # A first row of rising whole numbers is a header, unless the next row rises as well.
     below = line_cells(lines[1]) if len(lines) > 1 else ()
@@ -206,15 +201,15 @@ def _check_names(names: Sequence[str]) -> None:
         raise UnusableFile(IssueCode.TABLE_NAMES, f"header, '{odd[0][:20]}'")
 
 
-def _check_numbers(line: Line, width: int) -> None:
+def _check_numbers(line: delimited.Line, width: int) -> None:
     cells = line_cells(line)
     _check_width(line, cells, width)
-    wrong = [cell for cell in cells if not is_number(cell)]
+    wrong = [cell for cell in cells if not delimited.is_number(cell)]
     if wrong:
         raise UnusableFile(IssueCode.TABLE_CELL, f"{line}: '{wrong[0][:20]}'")
 
 
-def _check_width(line: Line, cells: Sequence[str], width: int) -> None:
+def _check_width(line: delimited.Line, cells: Sequence[str], width: int) -> None:
     if len(cells) != width:
         observed = f"{line} has {len(cells)} cells, the header {width}"
         raise UnusableFile(IssueCode.TABLE_RAGGED, observed, n_cells=width)
@@ -224,7 +219,7 @@ def _check_width(line: Line, cells: Sequence[str], width: int) -> None:
 class PersonRow:
     """A row of a table of people."""
 
-    line: Line
+    line: delimited.Line
     cells: tuple[str, ...]  # as many as the header has; none if the row has others
     issue: Issue | None  # what is wrong with the row, if only in some of its cells
 
@@ -244,11 +239,11 @@ class PersonRow:
         text, separator = self.line.text.lstrip(" "), self.line.delimiter
         quoted = _FIRST_QUOTED.match(text)
         if quoted and text[quoted.end() :].lstrip(" ")[:1] in ("", separator):
-            return read_cell(quoted[1].replace('""', '"').strip())
+            return delimited.read_cell(quoted[1].replace('""', '"').strip())
         label, found, _ = text.partition(separator)
         if not found and len(self.cells) != 1:
             return f"line {self.line.number} of {table}"
-        return read_cell(label.strip().strip('"').strip())
+        return delimited.read_cell(label.strip().strip('"').strip())
 
     def cell(self, place: int) -> str:
         """Return a cell; `UnusableFile`: it cannot be read."""
@@ -287,13 +282,13 @@ def rows_of_people(
     nobody asked for decides nothing.  `comments`: whether lines that begin with ``#`` are left out.
     `UnusableFile` or OSError for the table as a whole.
     """
-    content, delimiter = bounded(path), delimiter_of(path.name)
+    content, delimiter = bounded(path), delimited.delimiter_of(path.name)
     first, *lines = table_lines(content, delimiter, by_line=True, comments=comments)
     header = line_cells(first)
     return header, (_person_row(line, len(header)) for line in lines)
 
 
-def _person_row(line: Line, width: int) -> PersonRow:
+def _person_row(line: delimited.Line, width: int) -> PersonRow:
     if len(line.text) > MAX_ROW_LETTERS:
         observed = f"line {line.number} has {len(line.text)} letters"
         return PersonRow(line=line, cells=(), issue=Issue(IssueCode.TABLE_LINE, observed))
@@ -391,11 +386,11 @@ def _records(path: Path, _stamp: object) -> Records:
     return Records(names=names, labels=tuple(labels), values=table, problems=problems)
 
 
-def _record(cell: str, line: Line) -> float:
+def _record(cell: str, line: delimited.Line) -> float:
     if cell.lower() in MISSING_CELLS:
         return np.nan
-    cell = with_point(cell)
-    if not is_number(cell):
+    cell = delimited.with_point(cell)
+    if not delimited.is_number(cell):
         raise UnusableFile(IssueCode.TABLE_CELL, f"{line}: '{cell[:20]}'")
     return float(cell)
 
@@ -409,7 +404,7 @@ def read_confounds(
     """
     content = bounded(path)
     try:
-        (_, header), *rows = table_cells(content, delimiter_of(path.name, "\t"))
+        (_, header), *rows = table_cells(content, delimited.delimiter_of(path.name, "\t"))
     except UnusableFile as err:
         # The caller adds the name of the image; the fault is in the table beside it.
         raise err.issue.verdict(f"{path.name}: ") from None
@@ -443,7 +438,7 @@ def _confound(cell: str) -> float:
     """Return a cell as a number: NaN if empty, infinity if it is no number."""
     if cell.lower() in MISSING_CELLS:
         return np.nan
-    return float(cell) if is_number(cell) else np.inf
+    return float(cell) if delimited.is_number(cell) else np.inf
 
 
 def _fill_first_row(table: Array, columns: Sequence[str], issues: list[Issue]) -> None:

@@ -3,6 +3,7 @@
 import functools
 import io
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from cape.data.tables import bounded, table_cells
 from cape.delimited import is_number, read_matrix_lines, split_lines
 from cape.errors import ConfigError, DataError, FoundError, own_words
 from cape.settings.config import Config
+from cape.settings.measures import Measure
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FEATURE, MAX_OWN_NUMBERS, MAX_TEMPLATE_NUMBERS, FeatureSpace
 
@@ -40,6 +42,8 @@ NUMBER_BYTES: Final = 32
 # Correlation over the features from which two maps are named: their courses share their noise
 ALIKE: Final = 0.85
 MOST_SHOWN: Final = 5
+# Maps named of a table whose names are not those of the settings
+MOST_NAMED: Final = 2
 # Least share of a map's variance that others must leave: single precision keeps 1e-13
 LEAST_OWN: Final = 1e-8
 # Table that names the maps beside it
@@ -191,12 +195,65 @@ def regions_of_atlas(file: Path) -> dict[int, Region]:
     return dict(zip(labels, regions.values(), strict=True))
 
 
+def named_beside(file: Path, n_maps: int) -> tuple[tuple[str, str], ...]:
+    """Return name and domain of each map or label by the table beside it; () without a table.
+
+    ConfigError as `regions_of_atlas` and `named_maps`.
+    """
+    if labels := label_numbers(file):
+        regions = regions_of_atlas(file)
+        return tuple(regions.get(n, Region(f"region {n}")) for n in labels) if regions else ()
+    return named_maps(file, n_maps)
+
+
+def named_otherwise(stated: Sequence[tuple[str, str]], networks: Sequence[tuple[str, str]]) -> str:
+    """Return which maps a table names otherwise than `networks` of a comparison does; or "".
+
+    A domain that only one of them has is none of another name.
+    """
+    others = [
+        f"map {k} is {_in_words(*own)}, in networks {_in_words(*given)}"
+        for k, (own, given) in enumerate(zip(stated, networks, strict=False), 1)
+        if any(a.casefold() != b.casefold() for a, b in zip(own, given, strict=True) if a and b)
+    ]
+    shown, more = "; ".join(others[:MOST_NAMED]), len(others) - MOST_NAMED
+    return f"{shown}; and {more} more" if more > 0 else shown
+
+
+def _in_words(name: str, domain: str) -> str:
+    return f"{name} ({domain})" if domain else name
+
+
+def check_names(base: Path, measure: Measure, *, site: str) -> None:
+    """DataError E280 if the table beside a site's maps names others than the settings do.
+
+    Results would carry the names of an earlier table.
+    """
+    file = file_of_maps(base)
+    if file is None:
+        return
+    try:
+        stated = named_beside(file, len(measure.networks))
+    except ConfigError as err:
+        raise DataError("E280", site=site, detail=err.public) from err
+    domains = measure.domains or ("",) * len(measure.networks)
+    if other := named_otherwise(stated, list(zip(measure.networks, domains, strict=True))):
+        problem = f"the table beside {file.name} names other maps than the settings: {other}"
+        raise DataError("E280", site=site, detail=problem)
+
+
 def maps_with_names(base: Path) -> tuple[Path, dict[int, str]]:
-    """Return a file of public maps, `base` or in it, and the names of an atlas's labels, if any."""
-    path, regions = file_of_maps(base) or base, dict[int, Region]()
+    """Return a file of public maps, `base` or in it, and what a table beside it calls them, if any.
+
+    Names are those of an atlas's labels, or of maps from 1.
+    """
+    path = file_of_maps(base) or base
     with suppress(ConfigError):  # told before a run; at its end numbers must do
-        regions = regions_of_atlas(path)
-    return path, {label: region.name for label, region in regions.items()}
+        if regions := regions_of_atlas(path):
+            return path, {label: region.name for label, region in regions.items()}
+        pairs = enumerate(named_maps(path, number_of_maps(path)), start=1)
+        return path, {k: name for k, (name, _) in pairs}
+    return path, {}
 
 
 def _template_problem(maps: Array, n_features: int, most: int) -> str:

@@ -51,7 +51,6 @@ def groups(config: type[Config]) -> list[str]:
 
 
 def values_text(spec: Field[Any], hint: object, unit: str) -> str:
-    """Describe the values that a setting accepts."""
     if values := choices(hint):
         return ", ".join(f"`{value}`" for value in values)
     if hint is bool:
@@ -69,7 +68,6 @@ def values_text(spec: Field[Any], hint: object, unit: str) -> str:
 
 
 def default_text(default: object) -> str:
-    """Return the default of a setting as text."""
     if default is MISSING:
         return "(required)"
     if default == "":

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from cape.algorithms.templates import FEW_TEMPLATES, MAX_TEMPLATES
-from cape.forecast.rule import ForecastRule, RunSize
+from cape.forecast.rule import ForecastRule, RunSize, size_text
 from cape.frozen import dataclass
 
 # Minimum G, size of the kernel basis d, components R, number of them found again in other people
@@ -99,7 +99,8 @@ class SpatialRule(ForecastRule):
         if g < MIN_CLEAR_G:
             need = f"{MIN_CLEAR_G:.0f} to be sure, {MIN_SPATIAL_G:.0f} at least"
         expected = self._expected(g)
-        about = f"the effective size is {g:.0f}, and {self.noun} need {need}"
+        size = size_text(g, MIN_CLEAR_G, MIN_SPATIAL_G)
+        about = f"the effective size is {size}, and {self.noun} need {need}"
         return f"{about}: {expected}" if expected else about
 
     def networks(self, g: float) -> str:
@@ -166,7 +167,8 @@ class TemplateRule(ForecastRule):
         needed = self.needed_g()
         noise = "" if g >= needed else ": the maps would mostly show noise"
         many = f"{self.n_components} " if self.n_components > FEW_TEMPLATES else ""
-        return f"the effective size is {g:.0f}, and {many}{self.noun} need {needed:.0f}{noise}"
+        size = size_text(g, needed)
+        return f"the effective size is {size}, and {many}{self.noun} need {needed:.0f}{noise}"
 
     def _changes(self, size: RunSize, g: float) -> tuple[str, ...]:
         fewer = self.largest_components(g)

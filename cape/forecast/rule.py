@@ -106,6 +106,16 @@ class CurvePoint:
     expected_q: float | None
 
 
+def size_text(g: float, *bounds: float) -> str:
+    """Return an effective size, with a digit more where it is below a bound of the same rounding.
+
+    Else "50, at least 50 are needed" stood for 49.7.
+    """
+    if any(g < bound and round(g) >= round(bound) for bound in bounds):
+        return f"{math.floor(10 * g) / 10:.1f}"
+    return f"{g:.0f}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForecastRule(ABC):
     """The rule of one kind of components, for R components (K templates)."""

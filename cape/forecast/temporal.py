@@ -9,15 +9,8 @@ import numpy as np
 
 from cape.algorithms.quasi_newton import dense_g, subspace_g
 from cape.errors import ConfigError
+from cape.forecast import rule
 from cape.forecast.one_release import MIN_CLEAR_G, MIN_TEMPLATE_G
-from cape.forecast.rule import (
-    MAX_COMPONENTS,
-    Advice,
-    CurvePoint,
-    ForecastAnswer,
-    ForecastRule,
-    RunSize,
-)
 from cape.frozen import dataclass
 
 # u(R): components R -> G from which nine of ten synthetic sets of focal maps come back with q < .1
@@ -83,7 +76,7 @@ Q_AT: Final[dict[float, float]] = {
 
 
 # Results on synthetic data by answer (docs/results.md)
-SYNTHETIC: Final[dict[ForecastAnswer, str]] = {
+SYNTHETIC: Final[dict[rule.ForecastAnswer, str]] = {
     "no": "On synthetic focal maps 2 of 50 runs of so small a size confirmed a map.",
     "perhaps": "On synthetic data 65 of 70 runs of effective size 110 and 170 (20 components) had "
     "an error below .1 where maps were focal, 1 of 4 where they were smooth.",
@@ -155,7 +148,7 @@ def settings_of_rule(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TemporalRule(ForecastRule):
+class TemporalRule(rule.ForecastRule):
     """Rule of temporal ICA: time courses that are independent of each other."""
 
     noun: ClassVar[str] = "components"
@@ -185,13 +178,14 @@ class TemporalRule(ForecastRule):
         """Return the share of runs on synthetic focal maps that confirm a map at G."""
         return _between(CONFIRMED_SHARE, g / self.likely_g())
 
-    def answer(self, g: float) -> ForecastAnswer:
-        answer = ForecastRule.answer(self, g)
+    def answer(self, g: float) -> rule.ForecastAnswer:
+        answer = rule.ForecastRule.answer(self, g)
         return "perhaps" if self.unmeasured and answer == "yes" else answer
 
     def reason(self, g: float) -> str:
         sure, possible = self.needed_g(), self.refused_below()
-        about = f"the effective size is {g:.0f}, and {self.n_components} {self.noun} need"
+        size = rule.size_text(g, sure, possible)
+        about = f"the effective size is {size}, and {self.n_components} {self.noun} need"
         if self.unmeasured and g >= possible:
             return f"{about} {sure:.0f}, but {self.unmeasured} was not measured"
         if g >= sure:
@@ -208,15 +202,15 @@ class TemporalRule(ForecastRule):
             f"ones {smooth} is separated, and the report says which maps are confirmed"
         )
 
-    def advice(self, size: RunSize, mu: float) -> Advice:
-        advice = ForecastRule.advice(self, size, mu)
+    def advice(self, size: rule.RunSize, mu: float) -> rule.Advice:
+        advice = rule.ForecastRule.advice(self, size, mu)
         if not self.brains or math.isinf(mu):
             return advice
         # More people or a larger epsilon would not help.
         return replace(advice, answer="no", reason=NO_TEMPORAL, changes=(), synthetic_data="")
 
-    def curve(self, size: RunSize, *, epsilon: float) -> tuple[CurvePoint, ...]:
-        points = ForecastRule.curve(self, size, epsilon=epsilon)
+    def curve(self, size: rule.RunSize, *, epsilon: float) -> tuple[rule.CurvePoint, ...]:
+        points = rule.ForecastRule.curve(self, size, epsilon=epsilon)
         return tuple(replace(point, answer="no") for point in points) if self.brains else points
 
     def synthetic_data(self, g: float) -> str:
@@ -229,11 +223,11 @@ class TemporalRule(ForecastRule):
         return self._largest(g, likely_g if self.spatial_start else dense_g)
 
     def _largest(self, g: float, threshold: Callable[[int], float]) -> int:
-        fit = (r for r in range(MAX_COMPONENTS, 1, -1) if self.effort * threshold(r) <= g)
+        fit = (r for r in range(rule.MAX_COMPONENTS, 1, -1) if self.effort * threshold(r) <= g)
         return next(fit, 0)
 
     def largest_without_noise(self) -> int:
-        return MAX_COMPONENTS
+        return rule.MAX_COMPONENTS
 
     def largest_text(self, g: float) -> str:
         sure, possible = self.largest_components(g), self.largest_possible(g)
@@ -268,9 +262,9 @@ class TemporalRule(ForecastRule):
             "found, at every effective size up to 400: for images capegica is advised."
         )
 
-    def _warnings(self, size: RunSize, mu: float, n_basis: int) -> tuple[str, ...]:
+    def _warnings(self, size: rule.RunSize, mu: float, n_basis: int) -> tuple[str, ...]:
         g = size.g_of(mu)
-        warnings = list(ForecastRule._warnings(self, size, mu, n_basis))
+        warnings = list(rule.ForecastRule._warnings(self, size, mu, n_basis))
         max_basis = LOSS_TO_WARN * self.pca_share * g * g / self.n_components
         # A basis cannot be smaller than R, however much it loses.
         if n_basis > max_basis > self.n_components:
@@ -285,7 +279,7 @@ class TemporalRule(ForecastRule):
             )
         return tuple(warnings)
 
-    def _changes(self, size: RunSize, g: float) -> tuple[str, ...]:
+    def _changes(self, size: rule.RunSize, g: float) -> tuple[str, ...]:
         if self.unmeasured:
             plain = replace(self, effort=1.0, spatial_start=True, unmeasured="")
             if plain.answer(g) == "yes":
@@ -295,7 +289,7 @@ class TemporalRule(ForecastRule):
         changes = []
         if 2 <= (best := self.largest_components(g)) < self.n_components:
             changes.append(f"components: at most {best}")
-        changes += ForecastRule._changes(self, size, g)
+        changes += rule.ForecastRule._changes(self, size, g)
         # The other models need less G; spatial ICA comes first because it discovers its maps.
         if g >= MIN_CLEAR_G:
             changes.append(

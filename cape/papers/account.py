@@ -13,13 +13,7 @@ from cape.cli.common import say, table
 from cape.cli.privacy_check import no_privacy_file, read_privacy_file
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.papers.accountants import (
-    PAPER_RELEASE_DELTA,
-    ComparisonRow,
-    NoiseSharers,
-    Releases,
-    compare_accountants,
-)
+from cape.papers import accountants
 from cape.papers.correlated import paper_colluders, positive, view_factor
 from cape.privacy.accounting import display_epsilon
 from cape.privacy.ledger import read_entries
@@ -35,12 +29,11 @@ _MAX_CHARACTERS = 14
 class Account:
     """Releases, and the delta to account for."""
 
-    releases: Releases | None  # as the headline viewer sees them; None without a promise
+    releases: (
+        accountants.Releases | None
+    )  # as the headline viewer sees them; None without a promise
     delta: float  # total
     source: str  # of the releases, for people
-
-
-# -- cases ---------------------------------------------------------------------------------------
 
 
 def from_ledger(path: Path, *, delta: float | None) -> Account:
@@ -53,7 +46,7 @@ def from_ledger(path: Path, *, delta: float | None) -> Account:
     if stated.private:
         events = read_entries(stated.ledger.entries, head=stated.ledger.head)
         sites = _noise_sharers(stated, path)
-        releases = Releases.of((event.cost for event in events), sites=sites)
+        releases = accountants.Releases.of((event.cost for event in events), sites=sites)
         if not math.isfinite(releases.mu):
             raise no_privacy_file(path, "mu of all releases is not finite")
     return Account(
@@ -61,7 +54,7 @@ def from_ledger(path: Path, *, delta: float | None) -> Account:
     )
 
 
-def _noise_sharers(stated: PrivacyStatement, path: Path) -> NoiseSharers | None:
+def _noise_sharers(stated: PrivacyStatement, path: Path) -> accountants.NoiseSharers | None:
     """Return the sites that share the noise; None for local noise."""
     t, colluders = stated.min_survivors, stated.assumed_colluders
     if not 0 <= colluders < t <= stated.n_sites:
@@ -70,7 +63,7 @@ def _noise_sharers(stated: PrivacyStatement, path: Path) -> NoiseSharers | None:
         return None
     # An outsider knows no share of the noise, the aggregator knows those of its colluders.
     factor = Fraction(t, t - colluders)
-    return NoiseSharers(n_sites=stated.n_sites, colluders=colluders, factor=factor)
+    return accountants.NoiseSharers(n_sites=stated.n_sites, colluders=colluders, factor=factor)
 
 
 def account_of_rounds(
@@ -83,7 +76,7 @@ def account_of_rounds(
     colluders: int | None = None,
     ratio: float = math.inf,
     delta: float | None = None,
-    release_delta: float = PAPER_RELEASE_DELTA,
+    release_delta: float = accountants.PAPER_RELEASE_DELTA,
 ) -> Account:
     """Return an account of J rounds of equal cost; ConfigError for contradictions.
 
@@ -96,14 +89,14 @@ def account_of_rounds(
     if n_sites is not None:
         c = default_colluders(n_sites) if colluders is None else colluders
         f = view_factor(n_sites=n_sites, colluders=c, ratio=ratio)
-        sites = NoiseSharers(n_sites=n_sites, colluders=c, factor=f)
+        sites = accountants.NoiseSharers(n_sites=n_sites, colluders=c, factor=f)
     elif colluders is not None or ratio != math.inf:
         problem = "colluders or ratio without sites"
         raise ConfigError("E012", problem=problem, do="pass --sites too.")
     if mu is None:
         noise_std = positive("noise-multiplier", noise_multiplier or 0.0)
         mu = math.sqrt(1 if sites is None else sites.factor) / noise_std
-    releases = Releases.repeated(mu, rounds=rounds, per_round=per_round, sites=sites)
+    releases = accountants.Releases.repeated(mu, rounds=rounds, per_round=per_round, sites=sites)
     return Account(
         releases=replace(releases, release_delta=release_delta),
         delta=DELTA if delta is None else delta,
@@ -114,9 +107,6 @@ def account_of_rounds(
 def default_colluders(n_sites: int) -> int:
     # As in the settings of a run: max(1, ceil(S/3) - 1), and 0 for one site.
     return min(n_sites - 1, max(1, paper_colluders(n_sites)))
-
-
-# -- for machines --------------------------------------------------------------------------------
 
 
 def as_document(case: Account) -> dict[str, object]:
@@ -146,12 +136,9 @@ def as_document(case: Account) -> dict[str, object]:
                 "exact": row.exact,
                 "holds": row.holds,
             }
-            for row in compare_accountants(releases, delta=case.delta)
+            for row in accountants.compare_accountants(releases, delta=case.delta)
         ],
     }
-
-
-# -- for people ----------------------------------------------------------------------------------
 
 
 def print_table(case: Account) -> None:
@@ -161,7 +148,7 @@ def print_table(case: Account) -> None:
         say(text + "accountant.", style="bold red")
         return
     # Compute all rows before printing: an error must not follow half a table.
-    rows = compare_accountants(releases, delta=case.delta)
+    rows = accountants.compare_accountants(releases, delta=case.delta)
     say(
         f"{case.source}: {releases.count} releases, mu {releases.mu:.6g} in all, "
         f"zCDP rho {releases.mu**2 / 2.0:.6g}, asked delta {case.delta:g}"
@@ -174,7 +161,7 @@ def print_table(case: Account) -> None:
         say(f"{row.accountant.title}: {row.accountant.assumes}", style="red" if too_small else "")
 
 
-def _cells(row: ComparisonRow) -> tuple[str, ...]:
+def _cells(row: accountants.ComparisonRow) -> tuple[str, ...]:
     title, epsilon, delta = row.accountant.title, row.total.epsilon, f"{row.total.delta:.3g}"
     if epsilon is None or row.exact is None:
         return title, "none", delta, "-", "says nothing"

@@ -50,7 +50,6 @@ class Releases:
     release_delta: float = PAPER_RELEASE_DELTA
 
     def __post_init__(self) -> None:
-        """Check that there are releases and that all have noise."""
         if not self.groups or any(mu2 <= 0 or n < 1 for mu2, n in self.groups):
             problem = "no releases, or one without a positive mu"
             raise ConfigError("E232", problem=problem, do="pass one release at least.")
@@ -68,10 +67,8 @@ class Releases:
     def repeated(
         cls, mu: float, *, rounds: int, per_round: int = 1, sites: NoiseSharers | None = None
     ) -> Releases:
-        """Return J rounds of equal releases; `mu` is the total of one round.
-
-        Imtiaz et al., Alg. 4, makes two releases a round (weights and bias).
-        """
+        """Return J rounds of equal releases; `mu` is the total of one round."""
+        # Imtiaz et al., Alg. 4, makes two releases a round (weights and bias).
         count = at_least("rounds", rounds, 1) * at_least("per_round", per_round, 1)
         mu2 = Fraction(positive("mu", mu)) ** 2
         return cls(groups=((mu2 / per_round, count),), sites=sites)
@@ -102,10 +99,8 @@ def rdp_epsilon(mu: float, delta: float) -> float:
 
 
 def moments_epsilon(mu: float, delta: float) -> float:
-    """Return the larger root of e^2/(2 mu^2) - e/2 + mu^2/8 + log delta = 0.
-
-    Imtiaz et al., Appendix G, with the sign worked out.
-    """
+    """Return the larger root of e^2/(2 mu^2) - e/2 + mu^2/8 + log delta = 0."""
+    # Imtiaz et al., Appendix G, with the sign worked out.
     # log delta = min over t of mu^2/2 (t + t^2) - t e is reached at t = e/mu^2 - 1/2 and is
     # -mu^2/2 (e/mu^2 - 1/2)^2, whose linear term is e/2.
     return _quadratic(mu, delta, linear=0.5)
@@ -117,11 +112,9 @@ def moments_epsilon_printed(mu: float, delta: float) -> float:
 
 
 def tail_delta(epsilon: float, mu: float) -> float:
-    """Return 2 phi(u)/u at u = (epsilon - mu^2/2)/mu, at most 1 (Imtiaz et al., Theorem 1).
-
-    A valid, two-sided bound on the probability that the privacy loss (mean mu^2/2, standard
-    deviation mu) exceeds epsilon.
-    """
+    """Return 2 phi(u)/u at u = (epsilon - mu^2/2)/mu, at most 1 (Imtiaz et al., Theorem 1)."""
+    # A valid, two-sided bound on the probability that the privacy loss (mean mu^2/2, standard
+    # deviation mu) exceeds epsilon.
     u = (epsilon - positive("mu", mu) ** 2 / 2.0) / mu
     # The bound is trivial below the mean of the loss.
     if u <= 0.0:

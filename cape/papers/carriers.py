@@ -28,14 +28,10 @@ from cape.secagg.keys import DIGEST_BYTES
 SEED: Final = "seed"
 
 
-# -- settings and model of a computation with this carrier ---------------------------------------
-
-
 class ZeroSumSettings:
-    """The meaning of the settings `zero_sum` and `seed_ratio`; the model has a field `seed_sum`.
+    """The meaning of the settings `zero_sum` and `seed_ratio`; the model has a field `seed_sum`."""
 
-    A record cannot inherit from two records with slots, so the computation declares the fields.
-    """
+    # A record cannot inherit from two records with slots, so the computation declares the fields.
 
     __slots__ = ()
     zero_sum: Literal["ring", "gaussian"]
@@ -66,9 +62,6 @@ class SeedSum:
     total: Integers
 
 
-# -- the carrier ---------------------------------------------------------------------------------
-
-
 def zero_sum_carrier(release: Release[Any]) -> tuple[AnyPhase, ...]:
     """Return the phases that `zero_sum` asks for: a `carrier` of `SecureSum`."""
     gaussian = release.config.ratio(1) > 0
@@ -84,7 +77,7 @@ class GaussianSum:
     T, which are S (x_s + g_s + e_s) with e_s = e_hat_s - T / S.  Over all sites the seeds cancel.
     The aggregator sees every reply, so the charge of a release depends on r
     (`cape.privacy.cost.Event.mu2`).  A missing site ends the run: the seeds of the others would not
-    cancel.  Source: docs/threat-model.md.
+    cancel.  Source: docs/secure-sum.md.
     """
 
     release: Release[Any]
@@ -99,7 +92,7 @@ class GaussianSum:
             broadcast=SeedSum,
             answer=self._seed,
             combine=self._sum_seeds,
-            absorb=_absorb_seeds,
+            absorb=lambda model, total: replace(model, seed_sum=total),
             then=(second,),
             fold=Masked.folded,
         )
@@ -155,7 +148,3 @@ class GaussianSum:
 
     def _absorb(self, model: Any, state: Any) -> Any:
         return self.release.absorb(replace(model, seed_sum=None), state)
-
-
-def _absorb_seeds(model: Any, total: SeedSum) -> Any:
-    return replace(model, seed_sum=total)

@@ -25,11 +25,10 @@ def paper_colluders(n_sites: int) -> int:
 
 
 def view_factor(*, n_sites: int, colluders: int, ratio: SeedRatio) -> Fraction:
-    """Return f of the aggregator with S_C sites: S/S_H (r + S_H)/(r + 1), S_H = S - S_C; exact.
-
-    With r = S it is S (2 S - S_C) / ((1 + S)(S - S_C)), in place of the bracket of Imtiaz et al.,
-    eq. (1).  r is 0 or more; ``math.inf`` is the secure sum, with f = S/S_H.  S_C is at most S - 1.
-    """
+    """Return f of the aggregator with S_C sites: S/S_H (r + S_H)/(r + 1), S_H = S - S_C; exact."""
+    # With r = S it is S (2 S - S_C) / ((1 + S)(S - S_C)), in place of the bracket of Imtiaz et al.,
+    # eq. (1).  r is 0 or more; ``math.inf`` is the secure sum, with f = S/S_H.  S_C is at most S -
+    # 1.
     honest = honest_sites(n_sites, colluders)
     if math.isnan(ratio) or ratio < 0:
         raise out_of_range("ratio", ratio, "0 or more, inf for the secure sum")

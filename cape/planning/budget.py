@@ -97,6 +97,11 @@ class PlannedRun:
     refusal: str  # what a run of these settings is refused with; empty if it starts
     sites_refuse: str  # why sites without a policy of their own refuse it; empty if they do not
 
+    @property
+    def usable(self) -> bool:
+        """Whether a run starts."""
+        return not self.refusal
+
     def __repr__(self) -> str:
         promise = f"epsilon {self.planned:g}" if self.epsilon else "no noise"
         size = f"{number_of(self.n_subjects, 'person')} at {number_of(self.n_sites, 'site')}, "

@@ -8,17 +8,21 @@ a run would tell a site of its columns (`cape.data.columns`) is told before ther
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from cape.data.columns import (
     SHOWN,
     Fault,
+    asked_of,
     commas_of,
     fault_of_levels,
     is_comma,
     is_reference,
+    is_sparse,
     mending,
     same_words,
     seen_outcome,
@@ -63,6 +67,9 @@ class FoundColumn:
     levels: Mapping[str, int]  # people of each, most first; empty: none
     is_number: bool
     why: str  # why it is neither; "" if it is one
+    sparse: bool = False  # whether most people of some site lack it
+    has_some: bool = True  # whether most people of another site have it
+    among: str = ""  # the level of those who have it, as `among` names it
 
     @property
     def usual(self) -> Usual | None:
@@ -119,10 +126,31 @@ def columns_of(lists: Mapping[str, PeopleList]) -> tuple[tuple[FoundColumn, ...]
         judged = {} if name.lower() in _SITES else judged
         faults = unlike(name, judged, words)
         alike = {site: own for site, own in by_site.items() if site not in faults}
-        found.append(_column(name, next(iter(where[key].values())), alike, lacking))
+        lacked = {site: _missing(own) for site, own in by_site.items()}
+        # Where nobody has it, another column may be meant.
+        sparse = [s for s, missing in lacked.items() if is_sparse(missing) and not missing.all()]
+        groups = {
+            site: {
+                spelled[k]: others[site]
+                for k, others in cells.items()
+                if k != key and len(others.get(site, ())) == len(by_site[site])
+                if where[k][site] == where[key][site] and _are_groups(spelled[k], others[site])
+            }
+            for site in sparse
+        }
+        found.append(
+            replace(
+                _column(name, next(iter(where[key].values())), alike, lacking),
+                sparse=bool(sparse),
+                has_some=len(sparse) < len(by_site),
+                among=asked_of(lacked[sparse[0]], groups[sparse[0]]) if sparse else "",
+            )
+        )
         levels = _levels(found[-1])
         for site, own in judged.items() if not found[-1].why else ():
-            fault = faults.get(site) or fault_in_run(name, levels, own, words[site])
+            fault = faults.get(site) or fault_in_run(
+                name, levels, own, words[site], groups.get(site, {})
+            )
             if fault is not None:
                 place = f"{site}: {where[key][site]}: {words[site].column(name)}: {fault.what}"
                 told.append(f"{place}{'' if place.endswith('?') else '.'} To mend it: "
@@ -149,6 +177,14 @@ def _cells(people: PeopleList, table: str, words: OwnWords) -> dict[str, list[st
             for name, (place, ours) in places.items():
                 found[name].append(ours.of(row.cells[place].strip()))
     return found
+
+
+def _missing(cells: Sequence[str]) -> npt.NDArray[np.bool_]:
+    return np.array([cell.lower() in MISSING_CELLS for cell in cells], dtype=bool)
+
+
+def _are_groups(name: str, cells: Sequence[str]) -> bool:
+    return bool(known := known_cells(cells)) and are_levels(name, known)
 
 
 def _column(
@@ -190,12 +226,12 @@ def _column(
 def first_question(columns: Iterable[FoundColumn]) -> dict[str, object]:
     """Return the settings of a comparison of these columns, and what is left to its owner."""
     everything = list(columns)
-    there = [one for one in everything if not one.lacking]
+    there = [one for one in everything if not (one.lacking or _is_left(one))]
     groups, open_columns = {}, []
     for one in everything:
-        if one.levels and (written := _levels(one)) and not one.lacking:
+        if one.levels and (written := _levels(one)) and one in there:
             groups[one.name] = written
-        elif one.levels or (one.is_number and (one.usual is None or one.lacking)):
+        elif one.levels or (one.is_number and (one.usual is None or one not in there)):
             open_columns.append(one)
     ranged = [one for one in there if one.usual]
     # The rows of one table are the people whose outcomes are compared.
@@ -211,8 +247,7 @@ def first_question(columns: Iterable[FoundColumn]) -> dict[str, object]:
     stated = {name: f"{quoted(name)} {'/'.join(map(quoted, groups[name]))}" for name in names}
     stated |= {one.name: _ranged(one) for one in numbers}
     rest = [name for name in stated if name not in model]
-    left = [f"{one.name} ({'levels of few people' if one.levels else 'numbers'})"
-            for one in (*open_columns, *elsewhere)]  # fmt: skip
+    left = [f"{one.name} ({_why_left(one)})" for one in (*open_columns, *elsewhere)]
     texts = {
         "variables": ", ".join(stated[name] for name in model),
         "formula": " + ".join(map(quoted, model)),
@@ -226,6 +261,22 @@ def first_question(columns: Iterable[FoundColumn]) -> dict[str, object]:
         "left": ", ".join([*left, *rest]),
         "unused": ", ".join(f"{one.name} ({one.why})" for one in everything if one.why),
     }
+
+
+def _is_left(column: FoundColumn) -> bool:
+    """Tell whether a run would refuse a question with the column, as most people lack it.
+
+    An outcome that some sites lack they say so of.
+    """
+    is_outcome = column.usual is not None and column.usual.is_outcome
+    return bool(column.sparse) and not (is_outcome and column.has_some)
+
+
+def _why_left(column: FoundColumn) -> str:
+    if _is_left(column):
+        ask = f"; they are asked by among = {toml_value(column.among)}" if column.among else ""
+        return f"most people have none{ask}"
+    return "levels of few people" if column.levels else "numbers"
 
 
 def _levels(column: FoundColumn) -> tuple[str, ...]:
@@ -322,9 +373,16 @@ def _other_words(name: str, known: Mapping[str, Sequence[str]]) -> dict[str, Fau
 
 
 def fault_in_run(
-    name: str, levels: Sequence[str], cells: Sequence[str], words: OwnWords
+    name: str,
+    levels: Sequence[str],
+    cells: Sequence[str],
+    words: OwnWords,
+    groups: Mapping[str, Sequence[str]],
 ) -> Fault | None:
-    """Return for what a run would refuse a column of a site; `levels`: none for numbers."""
+    """Return for what a run would refuse a column of a site; `levels`: none for numbers.
+
+    `groups`: as for `whole_fault`.
+    """
     labels, usual = [""] * len(cells), usual_range(name)
     known = ["" if cell.lower() in MISSING_CELLS else cell for cell in cells]
     if levels:
@@ -334,9 +392,9 @@ def fault_in_run(
     else:
         return None
     if usual is None or not usual.is_outcome:
-        return whole_fault(seen_variable(variable, labels, known), words)
+        return whole_fault(seen_variable(variable, labels, known), words, groups)
     values = np.array([parse_number(cell) for cell in known])
     others = {m: known[m] for m in np.flatnonzero(np.isnan(values)).tolist() if known[m]}
     outcome = Outcome(name=name, unit=variable.unit, middle=variable.middle)
     u = (values - outcome.middle) / outcome.unit
-    return whole_fault(seen_outcome(outcome, labels, u, others), words)
+    return whole_fault(seen_outcome(outcome, labels, u, others), words, groups)

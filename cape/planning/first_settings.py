@@ -29,6 +29,7 @@ from cape.data.names import bare, natural_key
 from cape.data.people import ListRefusal, PeopleList, people_of_tables, read_people
 from cape.data.person_tables import TABLE_ENDS, tables_of
 from cape.data.reading import read_run
+from cape.data.runs import Series, SiteRun
 from cape.data.space import (
     ATLAS_FILES,
     LABEL_TABLES,
@@ -384,9 +385,15 @@ def _of_images(study: _Study) -> dict[str, object]:
         place, read = _surfaces(study), partial(read_series, space=None, headers_only=True)
     else:
         place = _regions(study, paths) if study.of_atlas else _mask(study, paths)
-    headers = [series for each in headers_of(study.lists, read, lines).values() for series in each]
-    shortest = min((series.n_times for series in headers), default=0)
-    return {**place, **of_time(headers, lines), **of_confounds(study.lists, shortest, lines)}
+    lengths: dict[Path, int] = {}
+
+    def measured(run: SiteRun) -> Series:
+        series = read(run)
+        lengths[run.path] = series.n_times
+        return series
+
+    headers = [one for each in headers_of(study.lists, measured, lines).values() for one in each]
+    return {**place, **of_time(headers, lines), **of_confounds(study.lists, lengths, lines)}
 
 
 def _mask(study: _Study, paths: Sequence[Path]) -> dict[str, object]:
@@ -492,8 +499,7 @@ def _which_axis(study: _Study) -> ConfigError:
         f"{replace(study.asked, orientation=orientation)}  ({meaning})"
         for orientation, meaning in ORIENTATIONS.items()
     ]
-    do = "\n  ".join(("type one of", *ways))
-    return ConfigError("E018", problem=problem, do=do)
+    return ConfigError("E018", problem=problem, do="\n  ".join(("type one of", *ways)))
 
 
 def _as_setting(names: tuple[str, ...]) -> str:

@@ -11,17 +11,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
+from cape.data import folders
 from cape.data.bids import check_pattern
-from cape.data.folders import (
-    PARTICIPANTS,
-    names_below,
-    sites_below,
-    space_for,
-    words_beside,
-    words_file,
-)
 from cape.data.issues import Findings
 from cape.data.manifest import COLUMNS
 from cape.data.marks import EXCLUDE
@@ -46,31 +40,31 @@ class SitePeople:
     warnings: tuple[str, ...]
 
 
-def config_for(folder: Path, bids_filter: str | None = None) -> Config:
+def config_for(folder: Path, chosen: Mapping[str, object] = MappingProxyType({})) -> Config:
     """Return the owner's settings beside a folder, else settings that fit its files.
 
-    Without a settings.toml nothing is filtered but by `bids_filter`.
+    `chosen`: ``bids_filter`` and ``bids_exclude`` in place of the owner's; without a settings.toml
+    nothing else filters.
     """
-    chosen = {} if bids_filter is None else {"bids_filter": bids_filter}
     if (beside := settings_beside(folder)) is not None:
         return read_settings(beside, chosen).config
-    space = {"feature_space": space_for(names_below(folder)), "bids_filter": ""}
+    space = {"feature_space": folders.space_for(folders.names_below(folder)), "bids_filter": ""}
     return Config.from_input({**NO_RUN, **space, **chosen})
 
 
 def people_below(
-    folder: Path, bids_filter: str | None = None, layout: str = ""
+    folder: Path, chosen: Mapping[str, object] = MappingProxyType({}), layout: str = ""
 ) -> tuple[SitePeople, ...]:
     """Return the people of a site's folder, or of every site's folder below it."""
     found = []
-    sites = ({} if layout else sites_below(folder)) or {folder.resolve().name: folder}
+    sites = ({} if layout else folders.sites_below(folder)) or {folder.resolve().name: folder}
     for site, path in sites.items():
         inside = path.is_relative_to(folder.resolve())  # then commands name it as it was typed
         base = folder / path.relative_to(folder.resolve()) if inside else path
-        words = words_beside(base)
+        words = folders.words_beside(base)
         words = replace(words, layout=layout) if layout else words
-        findings, participants = Findings(site, strict=True), base / PARTICIPANTS
-        people = read_people(base, config_for(base, bids_filter), findings, words=words)
+        findings, participants = Findings(site, strict=True), base / folders.PARTICIPANTS
+        people = read_people(base, config_for(base, chosen), findings, words=words)
         if not (people.people or people.unstated) and (words.tables or participants.is_file()):
             findings = Findings(site, strict=True)
             people = people_of_tables(base, words, findings)
@@ -96,7 +90,7 @@ def keep_layout(folder: Path, pattern: str) -> Path:
     if not found.people.people:
         problem = found.refused.text if found.refused else "the layout fits no file"
         raise ConfigError("E016", problem=problem, do="correct it; nothing was saved.")
-    path = words_file(folder)
+    path = folders.words_file(folder)
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     line = f"layout = {json.dumps(pattern, ensure_ascii=False)}"
     rest = re.sub(r"^layout *=.*\n?", "", text, flags=re.MULTILINE)

@@ -5,22 +5,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cape.data.label_table import Region
-from cape.data.templates import (
-    file_of_maps,
-    label_numbers,
-    named_maps,
-    number_of_maps,
-    regions_of_atlas,
-    with_templates,
-)
+from cape.data import templates
 from cape.errors import ConfigError, DataError
 from cape.planning.consortium_folder import proposed
 from cape.protocol.outcome import component_names
 from cape.report.files import read_rows
 from cape.report.maps import Component
 from cape.settings.measures import UNITS
-from cape.settings.question import MAX_NETWORKS, MAX_OUTCOMES, count_networks, parse_measure, quoted
+from cape.settings.question import (
+    MAX_NETWORKS,
+    MAX_OUTCOMES,
+    count_networks,
+    named_networks,
+    parse_measure,
+    quoted,
+)
 from cape.space.feature_space import FeatureSpace
 
 
@@ -30,16 +29,22 @@ def networks_of(maps: Path, n_maps: int) -> str:
     They are those of the table beside the maps (`named_maps`) or beside an atlas, or as their run
     calls them.
     """
-    file = file_of_maps(maps)
-    if file and (labels := label_numbers(file)):
-        regions = regions_of_atlas(file)
-        return _in_words([regions.get(n, Region(f"region {n}")) for n in labels])
-    if file and (pairs := named_maps(file, n_maps)):
-        return _in_words(pairs)
-    table = file and file.with_name("components.tsv")
-    rows = read_rows(table, Component) if table and table.is_file() else []
-    named = [" ".join(filter(None, (row.name, row.label))) for row in rows]
-    return ", ".join(map(quoted, named if len(named) == n_maps else component_names(n_maps)))
+    pairs = _stated(maps, n_maps)
+    file = templates.file_of_maps(maps)
+    if not pairs and file and (labels := templates.label_numbers(file)):
+        pairs = [(f"region {n}", "") for n in labels]
+    return _in_words(pairs or [(name, "") for name in component_names(n_maps)])
+
+
+def _stated(maps: Path, n_maps: int) -> Sequence[tuple[str, str]]:
+    """Return name and domain of each map, by the table beside it or of its run; () without one."""
+    file = templates.file_of_maps(maps)
+    if file is None or (pairs := templates.named_beside(file, n_maps)):
+        return pairs if file else ()
+    table = file.with_name("components.tsv")
+    rows = read_rows(table, Component) if table.is_file() else []
+    named = [(" ".join(filter(None, (row.name, row.label))), "") for row in rows]
+    return named if len(named) == n_maps else ()
 
 
 def _in_words(pairs: Sequence[tuple[str, str]]) -> str:
@@ -66,7 +71,7 @@ def why_no_pairs(maps: Path, question: Mapping[str, str]) -> str:
 
 def proposed_question(maps: Path) -> dict[str, str]:
     """Return `networks` of a file of maps, and the first of pairs, domains, loadings that fit."""
-    n_maps = number_of_maps(maps)
+    n_maps = templates.number_of_maps(maps)
     if not n_maps:
         problem, do = f"{maps.name} holds no maps", "name a 4-D image, an atlas, a table, or a run."
         raise ConfigError("E012", problem=problem, do=do)
@@ -86,11 +91,11 @@ def proposed_question(maps: Path) -> dict[str, str]:
 
 def check_labels(maps: Path, space: FeatureSpace) -> None:
     """ConfigError if maps are an atlas with labels that no voxel of `space` has."""
-    file = file_of_maps(maps)
-    if file is None or not label_numbers(file):
+    file = templates.file_of_maps(maps)
+    if file is None or not templates.label_numbers(file):
         return
     try:
-        with_templates(space, file, site="maps", sent=False)
+        templates.with_templates(space, file, site="maps", sent=False)
     except DataError as err:
         do = "then type the command again."
         raise ConfigError("E018", problem=err.detail, do=do) from err
@@ -122,7 +127,7 @@ def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
         problem = f"{computation} regresses on no maps"
         do = "choose computation = capecontrast, or capedualreg."
         raise ConfigError("E012", problem=problem, do=do, setting="computation")
-    n = number_of_maps(maps)
+    n = templates.number_of_maps(maps)
     kind = str(chosen.get("outcomes", "")).strip()
     of_tables = name == "networks" and kind not in UNITS
     if not n or of_tables:
@@ -132,6 +137,12 @@ def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
         if n_named != n:
             problem = f"networks names {n_named} maps, as of an earlier choice; {maps.name} has {n}"
             do = "edit networks in settings.toml, or write it again: cape init FOLDER --maps MAPS."
+            raise ConfigError("E012", problem=problem, do=do, setting=name)
+        pairs = named_networks(given) if name == "networks" else ()
+        if other := templates.named_otherwise(_stated(maps, n), pairs):
+            problem = f"the table beside {maps.name} names other maps: {other}"
+            do = "mend the table or networks, or write settings.toml again: cape init FOLDER "
+            do += "--maps MAPS --replace."
             raise ConfigError("E012", problem=problem, do=do, setting=name)
         return {}
     return {name: networks_of(maps, n) if name == "networks" else n}

@@ -27,6 +27,8 @@ BUNDLED: Final = (4, 6, 8, 10)
 WHOLE: Final = 0.9
 # Shortest run, volumes, from which 24 signals of motion may be regressed out
 LONG_RUN: Final = 100
+# Runs named of those that are too short for that
+MOST_NAMED: Final = 3
 # Components beyond what G allows are noise; a consortium needs more people than components.
 MOST_COMPONENTS: Final = 20
 MOTION: Final = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
@@ -94,14 +96,17 @@ def fewest(lengths: Sequence[int], lines: list[str]) -> int:
     return least
 
 
-def of_confounds(lists: Lists, shortest: int, lines: list[str]) -> dict[str, object]:
-    """Return what to regress out; a run that lacks it is named with the line that leaves it out."""
+def of_confounds(lists: Lists, lengths: Mapping[Path, int], lines: list[str]) -> dict[str, object]:
+    """Return what to regress out; a run that lacks it is named with the line that leaves it out.
+
+    `lengths`: volumes of the runs whose headers can be read.
+    """
     runs = [run for people in lists.values() for run in runs_of(people)]
     tables = {run.path: set(_columns(run.confounds)) for run in runs if run.confounds}
     usable = {path: names for path, names in tables.items() if names.issuperset(MOTION)}
     lines.append(f"confound tables: {len(tables)} of {number_of(len(runs), 'run')}")
     if not usable:
-        return {"confound_strategy": "", "confounds": "none"}
+        return {"confound_strategy": "", "confounds": "none", "why_basic": ""}
     common = set.intersection(*usable.values())
     lines += _lacking(lists, {run.path for run in runs} - usable.keys())
     derived = {
@@ -109,15 +114,31 @@ def of_confounds(lists: Lists, shortest: int, lines: list[str]) -> dict[str, obj
         for name in MOTION
         for end in ("_derivative1", "_power2", "_derivative1_power2")
     }
-    full = shortest >= LONG_RUN and common >= derived
+    why = "" if lengths else "no header says how long runs are"
+    if short := [run for run in runs if lengths.get(run.path, LONG_RUN) < LONG_RUN]:
+        # The file goes to all sites: which runs is said here alone.
+        why = f"some runs have fewer than the {LONG_RUN} volumes that all 24 signals need"
+        shown = ", ".join(run.name for run in short[:MOST_NAMED])
+        more = f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
+        n = f"{len(short)} of {number_of(len(runs), 'run')}"
+        lines.append(
+            f"motion of 6 signals and not 24, because {n} {'has' if len(short) == 1 else 'have'} "
+            f"fewer than {LONG_RUN} volumes: {shown}{more}; init proposes 24 without them (exclude)"
+        )
+    elif not common >= derived:
+        why = "some tables lack the derivatives and squares of the 6"
+        lines.append(f"motion of 6 signals and not 24, because {why}")
+    full = not why
     fmriprep = all(run.confounds in (None, confounds_beside(run.path)) for run in runs)
     if not (fmriprep and has_nilearn()):  # nilearn looks for tables by their names
-        return {"confound_strategy": "", "confounds": "motion24" if full else "motion6"}
+        confounds = "motion24" if full else "motion6"
+        return {"confound_strategy": "", "confounds": confounds, "why_basic": why}
     strategy = ["motion=full" if full else "motion=basic"]
     strategy += ["wm_csf=basic"] if common >= {"white_matter", "csf"} else []
     strategy += ["high_pass"] if any(name.startswith("cosine") for name in common) else []
     scrubbing = common >= {"framewise_displacement", "std_dvars"}
-    return {"confound_strategy": ",".join(strategy), "scrubbing": scrubbing}
+    joined = ",".join(strategy)
+    return {"confound_strategy": joined, "scrubbing": scrubbing, "why_basic": why}
 
 
 def _lacking(lists: Lists, without: Collection[Path]) -> Iterator[str]:

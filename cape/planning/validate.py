@@ -26,13 +26,7 @@ from cape.protocol.model import RosterEntry
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
 from cape.settings.resolved import resolve
-from cape.site.ledger_file import (
-    LifetimeLedger,
-    LifetimeLedgerFile,
-    ListedPerson,
-    limits_of,
-    own_ledger,
-)
+from cape.site import ledger_file
 from cape.site.ledger_texts import waiting_text
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy, policies_below, tightened_beside
@@ -110,7 +104,7 @@ class FolderCheck:
 class _Listed:
     """Facts about a site's data that the ledger of all runs needs."""
 
-    people: list[ListedPerson]
+    people: list[ledger_file.ListedPerson]
     contents: str
 
 
@@ -155,7 +149,7 @@ def validate(
     ('E', 'CAPE-E129')
     """
     owner = read_settings(settings_beside(Path(folder)), settings or {})
-    ledger, allowed = own_ledger(policy=policy)
+    ledger, allowed = ledger_file.own_ledger(policy=policy)
     store = None if fast else own_store(SitePlaces.from_environment(os.environ))
     checked = check_folder(
         Path(folder), owner, policy=allowed, store=store, headers_only=fast, ledger=ledger
@@ -306,10 +300,12 @@ def _check_total(
     accepted: SiteData, owner: OwnerSettings, policy: SitePolicy, ledger: Path, site: str
 ) -> None:
     """Raise PrivacyBudgetError if the ledger of all runs has no room for this run now."""
-    file = LifetimeLedgerFile(path=ledger, site=site, limits=limits_of(policy))
+    file = ledger_file.LifetimeLedgerFile(
+        path=ledger, site=site, limits=ledger_file.limits_of(policy)
+    )
     people = listed_people(accepted, owner.config)
     data = _Listed(people=people, contents=accepted.fingerprint)
-    all_runs = LifetimeLedger(file=file, dataset_id=policy.dataset_id, data=data)
+    all_runs = ledger_file.LifetimeLedger(file=file, dataset_id=policy.dataset_id, data=data)
     promised = policy.simulation_seed < 0
     decision = all_runs.foresee(owner.computation.name, owner.config, promised=promised)
     if decision.word == "spent":
@@ -345,10 +341,12 @@ def _with_templates(inspection: Inspection, maps: Path, config: Config, site: st
     accepted = inspection.accepted
     if accepted is None or not resolve(config).templates:
         return inspection
-    from cape.data.templates import alike, with_templates
+    from cape.data.templates import alike, check_names, with_templates
 
     filled, findings, told = None, list(inspection.findings), Findings(site)
     with _noted(findings, "Put the file that the owner sent into the site's folder."):
+        if config.question and config.question.measure:
+            check_names(maps, config.question.measure, site=site)
         sent = resolve(config).sends_maps
         space = with_templates(accepted.space, maps, site=site, sent=sent)
         filled = replace(accepted, space=space)

@@ -128,10 +128,8 @@ INFINITE: Final = Cost(mu2=None)
 
 
 def total_cost(costs: Iterable[Cost], *, bits: int = BITS) -> Cost:
-    """Sum of the costs, each rounded up to a multiple of 2^-bits: never too small.
-
-    Denominators of exact sums would grow.  `fits` decides exactly.
-    """
+    """Sum of the costs, each rounded up to a multiple of 2^-bits: never too small."""
+    # Denominators of exact sums would grow.  `fits` decides exactly.
     units = 0
     for cost in costs:
         if cost.mu2 is None:
@@ -287,5 +285,4 @@ def _cost(delta_int: int, shares: int, variance: int, seed_ratio: int) -> Cost:
 
 
 def impossible(problem: str) -> ConfigError:
-    """Error of a release with impossible numbers."""
     return ConfigError("E232", problem=problem, do="correct the plan.")

@@ -18,10 +18,8 @@ HALVES: Final[tuple[Half, Half]] = ("A", "B")
 
 
 def halves(seed: str, site: str, cells: Mapping[str, str]) -> dict[str, Half]:
-    """Return the half of every name; `cells` maps names to their cells.
-
-    It depends neither on the order of names nor on other cells.
-    """
+    """Return the half of every name; `cells` maps names to their cells."""
+    # It depends neither on the order of names nor on other cells.
     half_of: dict[str, Half] = {}
     for cell in sorted(set(cells.values())):
         names = [name for name, its_cell in cells.items() if its_cell == cell]
@@ -41,11 +39,9 @@ def size_of_half(seed: str, site: str, cell: str, n_people: int, part: Half) -> 
 
 
 def half_of_sites(seed: str, sites: Sequence[str], people: Sequence[int]) -> tuple[bool, ...]:
-    """Return which sites are in half A: by the public seed, one of each pair of similar size.
-
-    An answer for sites like these needs halves of sites: tested at the sites where it was found, a
-    pattern would show effects of these sites.  The last of an odd number of sites is in half A.
-    """
+    """Return which sites are in half A: by the public seed, one of each pair of similar size."""
+    # An answer for sites like these needs halves of sites: tested at the sites where it was found,
+    # a pattern would show effects of these sites.  The last of an odd number of sites is in half A.
     first: set[int] = set()
     for pair in pairs_of_sites(sites, people):
         label = b"\0".join((b"cape/1/half-site", seed.encode(), sites[pair[0]].encode()))

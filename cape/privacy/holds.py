@@ -80,10 +80,8 @@ class Decision:
 def join_with(
     spending: Spending, run: RunSpending, plan: Cost, limits: Limits, clock: Clock
 ) -> Decision:
-    """Tell whether there is room for a run now.
-
-    It holds nothing yet: another site may refuse it without telling this one.
-    """
+    """Tell whether there is room for a run now."""
+    # It holds nothing yet: another site may refuse it without telling this one.
     if limits.total == INFINITE:
         return Decision(word="in", writes=True)
     beside = spending.others_by_person(run)

@@ -224,11 +224,9 @@ def _mu_text(cost: Cost, *, down: bool = False) -> str:
 
 
 def write_entries(events: Sequence[Event]) -> tuple[LedgerEntry, ...]:
-    """Entries of charged releases for JSON, in order.
-
-    "mu2" is "p/q" in lowest terms, or "infinite".  Gaussian zero-sum noise adds "seed_ratio", a
-    release of one half "part".
-    """
+    """Entries of charged releases for JSON, in order."""
+    # "mu2" is "p/q" in lowest terms, or "infinite".  Gaussian zero-sum noise adds "seed_ratio", a
+    # release of one half "part".
     entries, head = [], GENESIS
     for seq, event in enumerate(events, start=1):
         entries.append(_entry(seq, head, event))

@@ -181,11 +181,9 @@ class LatticeSlack:
 
 
 def lattice_slack(events: Iterable[Event]) -> LatticeSlack:
-    """Bound the difference between discrete and rounded continuous noise over a whole run.
-
-    A run that is mu-GDP by its ledger satisfies (epsilon + 2 kappa, delta + 4e-33 n), n entries in
-    all; about 6e-9 and 1e-28 for a run of 43 releases.
-    """
+    """Bound the difference between discrete and rounded continuous noise over a whole run."""
+    # A run that is mu-GDP by its ledger satisfies (epsilon + 2 kappa, delta + 4e-33 n), n entries
+    # in all; about 6e-9 and 1e-28 for a run of 43 releases.
     # Within 12 noise stds the masses differ by a factor of at most exp(kappa), kappa = sum over
     # releases of 143 d / (24 h s2); beyond lies less than 4e-33 per entry.
     kappa, entries = 0.0, 0
@@ -219,11 +217,9 @@ def _misfit(event: Event, clip: Fraction) -> str:
 
 
 def _is_coarse(event: Event, clip: Fraction) -> bool:
-    """Tell whether `plan_event` would choose a finer grid, whose noise adds less slack.
-
-    Its noise has at least half of `_NOISE_UNITS` units, but for the rounding of the clip, unless
-    the next grid has no room for squares.
-    """
+    """Tell whether `plan_event` would choose a finer grid, whose noise adds less slack."""
+    # Its noise has at least half of `_NOISE_UNITS` units, but for the rounding of the clip, unless
+    # the next grid has no room for squares.
     least = (_NOISE_UNITS * event.clip_int) ** 2
     has_room = event.size * _clip_int(clip, event.log2_gamma + 1) ** 2 < 2**63
     return has_room and 4 * event.variance * (event.clip_int + 1) ** 2 < least

@@ -145,11 +145,9 @@ class Spending:
         return next((known for known in self.runs if known.run == run), None)
 
     def others_by_person(self, run: RunSpending) -> set[frozenset[str]]:
-        """Return, for each person of a run, the other runs that count for that person.
-
-        Equal sets, which are common, appear once.  One set is that of the data set alone, which
-        counts even if no person is listed.
-        """
+        """Return, for each person of a run, the other runs that count for that person."""
+        # Equal sets, which are common, appear once.  One set is that of the data set alone, which
+        # counts even if no person is listed.
         others = [other for other in self.runs if other.run != run.run]
         runs_with: dict[frozenset[str], set[int]] = {}
         for i, other in enumerate(others):

@@ -85,16 +85,13 @@ def drop_outs(model: Model) -> DropOuts:
 
 
 def key_table_of(party: Site | Aggregator, model: Model) -> aggregator_steps.KeyTable:
-    """Return the table of the public keys of this run."""
     advertised = drop_outs(model).advertised.sites
     return aggregator_steps.KeyTable.of(setup_of(party, model), advertised)
 
 
 def mask_label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
-    """Return the label of one vector of masks.
-
-    It contains the transcript: if sites received different broadcasts, their masks do not cancel.
-    """
+    """Return the label of one vector of masks."""
+    # It contains the transcript: if sites received different broadcasts, their masks do not cancel.
     return keys.MaskLabel(
         phase=party.cursor.phase,
         round=party.cursor.round,
@@ -255,11 +252,10 @@ def mask_droppable(
 
 
 class ModularSum(Protocol[M]):
-    """A release of `cape.protocol.secure_sum`, or the probe of the masks.
+    """A release of `cape.protocol.secure_sum`, or the probe of the masks."""
 
-    `name`: first phase.  `field`: part of the label of the masks.  `broadcast`: type of the result.
-    `then`: phases that may open after it.  `absorb` and `check` as in `Phase`.
-    """
+    # `name`: first phase.  `field`: part of the label of the masks.  `broadcast`: type of the
+    # result. `then`: phases that may open after it.  `absorb` and `check` as in `Phase`.
 
     @property
     def name(self) -> str: ...

@@ -123,10 +123,8 @@ def make_card(
 
 
 def software_note(cards: Mapping[str, SiteCard]) -> tuple[str, ...]:
-    """Return a warning if sites compute with several versions of numpy.
-
-    Such a run is right, but with one seed the last bits of its sums are those of other versions.
-    """
+    """Return a warning if sites compute with several versions of numpy."""
+    # Such a run is right, but with one seed the last bits of its sums are those of other versions.
     sites: dict[str, list[str]] = {}
     for site, card in cards.items():
         sites.setdefault(card.software, []).append(site)

@@ -94,11 +94,10 @@ class SiteCard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublicKey:
-    """Reply of `zero-sum`: the X25519 public key of this run, hex; signed if sites sign keys.
+    """Reply of `zero-sum`: the X25519 public key of this run, hex; signed if sites sign keys."""
 
-    `labels` of the mask or atlas are sent after `join` found them equal at all sites; `maps` by
-    sites whose own policy names their digest as public.
-    """
+    # `labels` of the mask or atlas are sent after `join` found them equal at all sites; `maps` by
+    # sites whose own policy names their digest as public.
 
     public_key: Annotated[str, PUBLIC, HEX_32]
     identity_key: Annotated[str, PUBLIC, HEX_32] = field(default="", metadata={"omittable": True})
@@ -125,10 +124,9 @@ Refusal = Literal["", "E237", "E238"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Masked:
-    """Reply of every release: a masked sum, or a refusal (empty vector) by the site's budget.
+    """Reply of every release: a masked sum, or a refusal (empty vector) by the site's budget."""
 
-    `signature` is that of the key roster, in `zero-sum.probe` if sites sign keys.
-    """
+    # `signature` is that of the key roster, in `zero-sum.probe` if sites sign keys.
 
     total: Annotated[RingVector, RING]
     refused: Annotated[bool, PUBLIC]

@@ -80,10 +80,9 @@ class RoundRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
-    """The released rounds of a run, packed: every party reads and writes them in each round.
+    """The released rounds of a run, packed: every party reads and writes them in each round."""
 
-    Line i belongs to round i of the plan (`by_exchange`), which names its phase and its releases.
-    """
+    # Line i belongs to round i of the plan (`by_exchange`), which names its phase and its releases.
 
     released: str = field(metadata={"key": "lines"})  # per line "1" if it was released, else "0"
     rows: bytes  # per line a `TRACE_ROW`; zeros before it is released
@@ -115,10 +114,9 @@ class DropOuts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """The public state, derived from broadcasts only; equal bit for bit at all parties.
+    """The public state, derived from broadcasts only; equal bit for bit at all parties."""
 
-    A computation adds a field per stage, its estimator's state; None before the first release.
-    """
+    # A computation adds a field per stage, its estimator's state; None before the first release.
 
     # From `join`
     roster: Roster | None = field(default=None, metadata={"constant": True})
@@ -131,10 +129,8 @@ class Model:
     signatures: tuple[str, ...] = field(default=(), metadata={"omittable": True})
 
     def attendance(self) -> Attendance | None:
-        """Return the sites asked in the present phase and how many must answer.
-
-        None before `join`.  A site that dropped out never comes back.
-        """
+        """Return the sites asked in the present phase and how many must answer."""
+        # None before `join`.  A site that dropped out never comes back.
         if self.roster is None:
             return None
         sites = tuple(entry.site for entry in self.roster.sites)
@@ -199,11 +195,9 @@ def own_subjects(site: str, model: Model) -> int:
 
 
 def agreed_labels(model: Model, shown: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    """Return labels and maps that sites sent after `join`; MessageError if one sent others.
-
-    `join` compared only their digest, so that no site reveals a mask that the others do not have.
-    Not every site sends maps; they are empty if none does.
-    """
+    """Return labels and maps that sites sent after `join`; MessageError if one sent others."""
+    # `join` compared only their digest, so that no site reveals a mask that the others do not have.
+    # Not every site sends maps; they are empty if none does.
     space, sent = joined(model).space, tuple(shown)
     for labels, maps in sent:
         space.filled(packed_space(labels, maps))

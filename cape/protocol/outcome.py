@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from cape.algorithms.claims import Claims, SplitHalf
+from cape.algorithms.claims import FoundMaps
 from cape.algorithms.estimators import Array, Data
-from cape.algorithms.left_right import LeftRight
 from cape.algorithms.spatial import Sparseness
 from cape.algorithms.verdict import Confirmation
 from cape.forecast.rule import ComponentKind
@@ -44,10 +43,10 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The result of the consortium: released quantities, settings, ledger.
+    """The result of the consortium: released quantities, settings, ledger."""
 
-    A computation whose results are not tables extends this record and the writers of `cape.report`.
-    """
+    # A computation whose results are not tables extends this record and the writers of
+    # `cape.report`.
 
     computation: str
     version: str
@@ -91,18 +90,12 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SpatialSet:
+class SpatialSet(FoundMaps):
     """Spatial components of a released subspace, under another model than temporal ones."""
 
     A: Array  # (D, k), in final order and sign, std 1
-    converged: bool  # whether the rotation converged
     # Fit of the model against surrogates without data; None if `test` judges it
     sparseness: Sparseness | None
-    test: LeftRight | None = None  # left-right test of brains
-    mirrored: bool = False  # whether left and right were averaged after a clear test
-    claims: Claims | None = None  # None unless the test is clear
-    split_half: SplitHalf | None = None  # of runs without noise; None unless the test is clear
-    stability: tuple[float, ...] = ()  # (k,) under other draws of the bag; empty without one
     recipe: bool = False  # whether the recipe for brains was used (docs/choosing.md)
     n_basis: int = 0  # size of its own kernel basis; 0: the basis of the run
 
@@ -120,17 +113,16 @@ class TemplateReading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IcaOutcome(Outcome):
-    """The result of joint ICA.
+    """The result of joint ICA."""
 
-    V (d, k) basis directions, U (k, k) whitener, W (k, k) unmixing of white data, W_total (k, D)
-    unmixing of features, A (D, k) maps; all in the final order and sign of components.
-    `stability`: agreement of the directions now and some rounds ago.  `eigenvalues` (d,) of the
-    released PCA statistic, `edge` the top of its pure-noise spectrum, `gap_ratio` the largest gap
-    over the edge, `rank_status` from the rank guard.  `spatial` costs no budget and is None in a
-    template run, which alone has `template`.  Dithered rounds alone have `verdict`, which decides
-    their `status`: converged | unconfirmed | not_separated | not_judged | max_rounds | released |
-    budget_exhausted | diverged.
-    """
+    # V (d, k) basis directions, U (k, k) whitener, W (k, k) unmixing of white data, W_total (k, D)
+    # unmixing of features, A (D, k) maps; all in the final order and sign of components.
+    # `stability`: agreement of the directions now and some rounds ago.  `eigenvalues` (d,) of the
+    # released PCA statistic, `edge` the top of its pure-noise spectrum, `gap_ratio` the largest gap
+    # over the edge, `rank_status` from the rank guard.  `spatial` costs no budget and is None in a
+    # template run, which alone has `template`.  Dithered rounds alone have `verdict`, which decides
+    # their `status`: converged | unconfirmed | not_separated | not_judged | max_rounds | released |
+    # budget_exhausted | diverged.
 
     kind: ComponentKind
     stability: float
@@ -155,12 +147,11 @@ class IcaOutcome(Outcome):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContrastOutcome(Outcome):
-    """The result of a comparison: its question, and the states after the last release.
+    """The result of a comparison: its question, and the states after the last release."""
 
-    The roster counts the people of each site by `question.cells`, and names the outcomes that a
-    site lacks.  `regression` covers K outcomes of all people; for a pattern, of half A, and `score`
-    covers the one number w'u of half B.
-    """
+    # The roster counts the people of each site by `question.cells`, and names the outcomes that a
+    # site lacks.  `regression` covers K outcomes of all people; for a pattern, of half A, and
+    # `score` covers the one number w'u of half B.
 
     question: Question
     has: tuple[tuple[bool, ...], ...]  # (S, K) which site has which outcome

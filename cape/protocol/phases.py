@@ -15,7 +15,7 @@ import functools
 import hashlib
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -189,11 +189,10 @@ NO_TRANSCRIPT = bytes(32)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run(Generic[M]):
-    """A party's state between rounds; `run` is empty until `join` has named it.
+    """A party's state between rounds; `run` is empty until `join` has named it."""
 
-    `transcript` is a SHA-256 chain over all broadcasts: it is equal at two parties only if both
-    received the same broadcasts from `join` on.  Masks and noise are bound to it.
-    """
+    # `transcript` is a SHA-256 chain over all broadcasts: it is equal at two parties only if both
+    # received the same broadcasts from `join` on.  Masks and noise are bound to it.
 
     bound: BoundComputation[M]
     run: str
@@ -262,10 +261,8 @@ def without_own_parts(body: T) -> T:
 
 
 def extend_transcript(run: Run[M], cursor: Cursor, body_digest: bytes) -> bytes:
-    """Return the transcript with one more broadcast, which opens `cursor`.
-
-    Progress is excluded: it does not change what is asked.
-    """
+    """Return the transcript with one more broadcast, which opens `cursor`."""
+    # Progress is excluded: it does not change what is asked.
     head = f"cape/2/told {cursor.seq} {cursor.phase} {cursor.round} ".encode()
     return hashlib.sha256(head + run.transcript + body_digest).digest()
 
@@ -278,11 +275,9 @@ def _out_of_phase(run: Run[M], name: str) -> OutOfPhaseError:
 
 @contextmanager
 def of_public_values() -> Iterator[None]:
-    """Turn whatever a site cannot compute from the public model alone into a refusal (E202).
-
-    An aggregator may say anything that has the declared types: phases out of turn, indices past an
-    end, matrices without an inverse.  The aggregator's own errors stay as they are.
-    """
+    """Turn whatever a site cannot compute from the public model alone into a refusal (E202)."""
+    # An aggregator may say anything that has the declared types: phases out of turn, indices past
+    # an end, matrices without an inverse.  The aggregator's own errors stay as they are.
     try:
         yield
     except (CapeError, OSError, MemoryError):
@@ -368,8 +363,8 @@ def advance_aggregator(
     """Combine a round's replies; return state, broadcast, and whether the run ended."""
     phase = run.phase
     _agree(run, inbox)
-    # Missing sites are found before anything is combined, so no sum is silently smaller.
-    party.lost = _missing(run.cursor, run.model.attendance(), sorted(inbox, key=str.encode))
+    # Before anything is combined, so that no sum is silently smaller
+    _check_attendance(run.cursor, run.model.attendance(), frozenset(inbox))
     party.cursor, party.ledger, party.transcript = run.cursor, run.ledger, run.transcript
     # COINSTAC lists sites in order of arrival; a float sum depends on that order.
     replies = {site: inbox[site].body for site in sorted(inbox, key=str.encode)}
@@ -405,19 +400,18 @@ def _wrap(run: Run[M], cursor: Cursor, body: T) -> Envelope[T]:
     )
 
 
-def _missing(
-    cursor: Cursor, attendance: Attendance | None, answered: Sequence[str]
-) -> frozenset[str]:
-    """Return the sites that were asked and did not answer; ConsortiumError if too few answered."""
+def _check_attendance(
+    cursor: Cursor, attendance: Attendance | None, present: frozenset[str]
+) -> None:
+    """Raise ConsortiumError if too few of those that were asked answered, or another site."""
     if attendance is None:
-        return frozenset()
-    expected, present = frozenset(attendance.sites), frozenset(answered)
+        return
+    expected = frozenset(attendance.sites)
     lost, strange = expected - present, present - expected
     if lost and len(expected & present) < attendance.least:
         raise ConsortiumError("E156", site=min(lost), phase=cursor.phase, round=cursor.round)
     if strange:
         raise ConsortiumError("E204", field="list of sites", sites=f"{min(strange)} was not asked")
-    return lost
 
 
 def _agree(run: Run[M], inbox: Mapping[str, AnyEnvelope]) -> None:

@@ -132,8 +132,6 @@ class Aggregator(Protocol):
     config: Config
     cursor: Cursor
     ledger: Ledger | None
-    # Sites that were asked in this round and did not answer
-    lost: frozenset[str]
     # Whether the engine can send each site only its own part of a broadcast
     addresses: bool
     # Digest of all broadcasts up to the one that is being answered

@@ -11,7 +11,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Estimator, Refused
 from cape.protocol.messages import Closing, Done
-from cape.protocol.model import Model, Roster, broadcast_roster, joined, records
+from cape.protocol.model import Model, broadcast_roster, joined, records
 from cape.protocol.outcome import Outcome, SiteOutcome, Table
 from cape.protocol.phases import AnyPhase, Phase, of_public_values
 from cape.protocol.ports import Aggregator, Site
@@ -74,12 +74,6 @@ def report(
     )
 
 
-def guarantee_of(party: Aggregator, roster: Roster) -> str:
-    """Return the guarantee of a run: "dp", or "none" if the noise of any site is seeded."""
-    # A party that knows the seed can subtract that site's share of the noise.
-    return "dp" if party.config.private and not roster.seeded else "none"
-
-
 def facts(name: str, party: Aggregator, model: Model) -> dict[str, Any]:
     """Return the fields that the results of all computations share."""
     roster = joined(model)
@@ -89,7 +83,8 @@ def facts(name: str, party: Aggregator, model: Model) -> dict[str, Any]:
         "run": party.digest(broadcast_roster(model))[:16].hex(),
         "config_digest": party.config.digest(),
         "settings": party.config.settings(),
-        "label": guarantee_of(party, roster),
+        # A party that knows the seed of a site can subtract that site's share of the noise.
+        "label": "dp" if party.config.private and not roster.seeded else "none",
         "roster": roster,
         "fingerprint": model.fingerprint,
         "ledger": party.ledger or empty_ledger(party.config),
@@ -131,10 +126,8 @@ Scales = tuple[tuple[str, tuple[float, ...]], ...]
 
 
 def clip_scales(site: Site, model: Model, stages: Sequence[SecureSum[Any]]) -> Scales:
-    """Return the factor by which clipping scales each subject's answer to the last release.
-
-    1: not clipped; 0: not finite, counts as zero.  Subjects without a time point are left out.
-    """
+    """Return the factor by which clipping scales each subject's answer to the last release."""
+    # 1: not clipped; 0: not finite, counts as zero.  Subjects without a time point are left out.
     if not site.config.private:
         return ()
     scales_of_stages = []

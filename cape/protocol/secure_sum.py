@@ -32,7 +32,15 @@ from cape.privacy.mechanisms import overflow_bound, verify_event
 from cape.privacy.noise import Entropy, discrete_gaussian
 from cape.protocol import wire
 from cape.protocol.messages import Masked, Refusal, Released, RingVector
-from cape.protocol.model import Model, broadcast_roster, joined, own_subjects, start_trace, with_row
+from cape.protocol.model import (
+    Model,
+    broadcast_roster,
+    joined,
+    n_basis,
+    own_subjects,
+    start_trace,
+    with_row,
+)
 from cape.protocol.phases import AnyPhase, Phase, of_public_values
 from cape.protocol.plan import SUM_FIELD
 from cape.protocol.ports import Aggregator, Site, Stacks, View
@@ -67,9 +75,10 @@ class SecureSum(Generic[M]):
     model_field: str  # field of the model that holds it
     # ``estimator(config, model)``: from public values only
     estimator: Callable[[Any, M], Estimator[Any]]
-    rows: Callable[[M], int]  # ``rows(model)``: number of rows of each subject of `input`
     # ``input(site, model)``: the subjects, as this stage needs them
     input: Callable[[Site, M], Stacks | View]
+    # ``rows(model)``: number of rows of each subject of `input`
+    rows: Callable[[M], int] = n_basis
     # Stages that may follow, in order; the first unfinished one opens next.  The last stage has
     # none and opens `report`
     successors: tuple[SecureSum[M], ...] = ()
@@ -113,10 +122,8 @@ class SecureSum(Generic[M]):
 
 
 def releases_are_local(config: Config) -> bool:
-    """Whether each site's noisy sum is itself a release, sent unmasked.
-
-    Runs without noise (``private=false``) always use masks.
-    """
+    """Whether each site's noisy sum is itself a release, sent unmasked."""
+    # Runs without noise (``private=false``) always use masks.
     return config.noise == "local" and config.private and config.aggregation == "all-sites"
 
 
@@ -232,11 +239,9 @@ class Release(Generic[M]):
         return self.step(party, model, total)
 
     def events(self, party: Site | Aggregator, model: M) -> tuple[Event, ...]:
-        """Return the planned releases of the present round, in order."""
         return Plan(releases=joined(model).plan).find(self.name, party.cursor.round)
 
     def queries(self, model: M) -> tuple[SubjectQuery, ...]:
-        """Return the questions of the present round, one per release."""
         state = self.stage.current(self.config, model)
         return self.stage.estimator(self.config, model).queries(state)
 
@@ -303,11 +308,9 @@ class Release(Generic[M]):
     # All parties.
 
     def check(self, model: M, state: Any) -> None:
-        """Raise MessageError unless a broadcast state has the shapes of the first state here.
-
-        An array with an extra axis would query subjects many times for one charge; a large one
-        would fill the memory.
-        """
+        """Raise MessageError unless a broadcast state has the shapes of the first state here."""
+        # An array with an extra axis would query subjects many times for one charge; a large one
+        # would fill the memory.
         estimator, rows = self.stage.estimator(self.config, model), self.stage.rows(model)
         components = getattr(estimator, "n_components", 0)
         most = min(components, rows) if self.stage.may_reduce_rank else 0
@@ -449,10 +452,8 @@ def check_queries(events: Sequence[Event], queries: Sequence[SubjectQuery]) -> N
 
 
 def check_subjects(event: Event, subjects: Stacks | View, n_subjects: int) -> None:
-    """Raise PrivacyBudgetError unless every subject enters the sum once, as its bound assumes.
-
-    Working arrays depend on broadcasts, which must not make two subjects out of one.
-    """
+    """Raise PrivacyBudgetError unless every subject enters the sum once, as its bound assumes."""
+    # Working arrays depend on broadcasts, which must not make two subjects out of one.
     if sum(len(array) for array in stacks_behind(subjects).arrays) != n_subjects:
         raise _uncovered(event, f"does not ask each of {n_subjects} subjects once")
 

@@ -44,6 +44,9 @@ class Traffic:
     told: int
 
 
+_Row = tuple[str, int, int, int]  # the fields of `Traffic`
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Weight:
     """Sizes of a run at S sites, bytes."""
@@ -74,11 +77,9 @@ class Weight:
 def weight_of(
     config: Config, events: Sequence[Event], n_sites: int, n_basis: int, *, addresses: bool = True
 ) -> Weight:
-    """Return the sizes of a run of these releases at S sites, from the messages it would send.
-
-    `addresses` as in `cape.protocol.ports.Aggregator`; it is true in all our engines in which sites
-    may drop out.
-    """
+    """Return the sizes of a run of these releases at S sites, from the messages it would send."""
+    # `addresses` as in `cape.protocol.ports.Aggregator`; it is true in all our engines in which
+    # sites may drop out.
     secagg = config.aggregation == "secagg"
     n_releases, rounds = len(events), by_exchange(events)
     # The vectors of a round travel as one.
@@ -95,9 +96,7 @@ def weight_of(
     own = _settings(config) + n_releases + trace + 2 * HEAD_BYTES
     # Uncompressed, as sent; a state holds it compressed, to a fifth if sites are few.
     roster = n_sites * entry + sum(_size(event) + 1 for event in events) + HEAD_BYTES
-    traffic = [
-        Traffic(phase="join", exchanges=1, reply=2 * HEAD_BYTES + _settings(config), told=roster)
-    ]
+    traffic: list[_Row] = [("join", 1, 2 * HEAD_BYTES + _settings(config), roster)]
     if secagg:
         graph = plan_graph(n_sites, config.survivors(n_sites), config.colluders(n_sites))
         partners = n_sites - 1 if graph is None else graph.neighbours
@@ -109,27 +108,13 @@ def weight_of(
         taken = n_sites * (len(str(len(rounds))) + 1)
         state = roster + n_sites * (keys + 67) + names * 3 + signed + taken + released + own
         book = n_sites * (own_part + NAME_BYTES + 6) + names
-        traffic += [
-            Traffic(
-                phase="zero-sum",
-                exchanges=1,
-                reply=keys + HEAD_BYTES,
-                told=n_sites * keys + HEAD_BYTES,
-            ),
-            Traffic(
-                phase="zero-sum.shares",
-                exchanges=1,
-                reply=own_part + HEAD_BYTES,
-                told=own_part + names,
-            ),
-        ]
-        traffic += _releases(vectors, told=names + HEAD_BYTES)
         sums = len(rounds) + 1
         traffic += [
-            Traffic(
-                phase="*.consistency", exchanges=sums, reply=HEAD_BYTES, told=signed + HEAD_BYTES
-            ),
-            Traffic(phase="*.unmask", exchanges=sums, reply=opened, told=released + HEAD_BYTES),
+            ("zero-sum", 1, keys + HEAD_BYTES, n_sites * keys + HEAD_BYTES),
+            ("zero-sum.shares", 1, own_part + HEAD_BYTES, own_part + names),
+            *_releases(vectors, told=names + HEAD_BYTES),
+            ("*.consistency", sums, HEAD_BYTES, signed + HEAD_BYTES),
+            ("*.unmask", sums, opened, released + HEAD_BYTES),
         ]
         document = 0
         # Keys of all sites, shares of the partners (sealed and decoded), the document of a state.
@@ -141,15 +126,10 @@ def weight_of(
         key = 67 + (67 + 131 + 131 if signs(config) else 0)
         state = roster + n_sites * key + released + own
         traffic += [
-            Traffic(
-                phase="zero-sum",
-                exchanges=1,
-                reply=key + HEAD_BYTES,
-                told=n_sites * key + HEAD_BYTES,
-            ),
-            Traffic(phase="zero-sum.probe", exchanges=1, reply=HEAD_BYTES, told=HEAD_BYTES),
+            ("zero-sum", 1, key + HEAD_BYTES, n_sites * key + HEAD_BYTES),
+            ("zero-sum.probe", 1, HEAD_BYTES, HEAD_BYTES),
+            *_releases(vectors, told=released + HEAD_BYTES),
         ]
-        traffic += _releases(vectors, told=released + HEAD_BYTES)
         # Longer vectors travel as files.
         inline = min(wire.MAX_TEXT, wire.ALL_INLINE // n_sites)
         inside = max((8 * size for _, size in vectors if 8 * size <= inline), default=0)
@@ -161,7 +141,9 @@ def weight_of(
         broadcast = max(roster, n_sites * key, released) + HEAD_BYTES
     return Weight(
         n_sites=n_sites,
-        traffic=tuple(traffic),
+        traffic=tuple(
+            Traffic(phase=p, exchanges=n, reply=r, told=told) for p, n, r, told in traffic
+        ),
         vector=8 * longest,
         state=state,
         document=document,
@@ -243,10 +225,8 @@ def _largest(fits: Callable[[int], bool], low: int, high: int) -> int:
 def breaks_first(
     config: Config, events: Sequence[Event], n_sites: int, n_basis: int
 ) -> tuple[int, str]:
-    """Return the least S up to `MAX_SITES` at which a size exceeds its limit, and its name.
-
-    (0, "") if there is none.
-    """
+    """Return the least S up to `MAX_SITES` at which a size exceeds its limit, and its name."""
+    # (0, "") if there is none.
 
     def broken(n: int) -> str:
         limits = weight_of(config, events, n, n_basis).limits()
@@ -263,11 +243,9 @@ def breaks_first(
     return high, broken(high)
 
 
-def _releases(vectors: Sequence[tuple[str, int]], *, told: int) -> list[Traffic]:
-    return [
-        Traffic(phase=phase, exchanges=n, reply=_text(8 * size) + HEAD_BYTES, told=told)
-        for (phase, size), n in Counter(vectors).items()
-    ]
+def _releases(vectors: Sequence[tuple[str, int]], *, told: int) -> list[_Row]:
+    counted = Counter(vectors).items()
+    return [(phase, n, _text(8 * size) + HEAD_BYTES, told) for (phase, size), n in counted]
 
 
 def _text(n_bytes: int) -> int:

@@ -63,11 +63,9 @@ def unit_trace(Y: Data) -> Data:
 
 
 def without_spikes(Y: Data) -> Data:
-    """Return Y (d, T) of `unit_trace` with volumes above `SPIKE` times the median norm set to 0.
-
-    Otherwise each of a few volumes with motion takes one direction of the subject's projector.
-    Y is unchanged if the median norm is 0.
-    """
+    """Return Y (d, T) of `unit_trace` with volumes above `SPIKE` times the median norm set to 0."""
+    # Otherwise each of a few volumes with motion takes one direction of the subject's projector. Y
+    # is unchanged if the median norm is 0.
     size = np.linalg.norm(Y.astype(np.float64), axis=0)
     limit = SPIKE * float(np.median(size)) if size.size else 0.0
     if limit <= 0.0 or not np.any(size > limit):

@@ -307,11 +307,9 @@ def _agree(site: Site, model: Model) -> AgreedKeys:
 def _masked(
     site: Site, model: Model, agreed: AgreedKeys, noisy: npt.NDArray[np.int64], field: str
 ) -> RingVector:
-    """Add zero-sum noise e_s of this site for the present phase and round, (size,) uint64.
-
-    The masks depend on the transcript: they do not cancel if sites received different broadcasts,
-    and two questions for one round, asked of a restored folder, have different masks.
-    """
+    """Add zero-sum noise e_s of this site for the present phase and round, (size,) uint64."""
+    # The masks depend on the transcript: they do not cancel if sites received different broadcasts,
+    # and two questions for one round, asked of a restored folder, have different masks.
     label = keys.MaskLabel(
         phase=site.cursor.phase,
         round=site.cursor.round,

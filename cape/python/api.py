@@ -24,9 +24,10 @@ from cape.counting import CountedPeople, counted_together, number_of
 from cape.data.folders import names_below, space_for
 from cape.data.issues import Findings
 from cape.data.matrices import column_of_time
+from cape.data.people import labels_that_recur
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
-from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning
+from cape.errors import CapeError, CapeWarning, ConfigError, LabelsWarning, SubjectsWarning
 from cape.forecast.comparison import USUAL_SHARE
 from cape.frozen import dataclass
 from cape.planning import budget as planning
@@ -56,7 +57,9 @@ from cape.python.people import (
 )
 from cape.report import privacy_json, write_results
 from cape.settings.config import ALONE, Config
+from cape.settings.option import out_of_range
 from cape.settings.question import MAX_OUTCOMES
+from cape.settings.resolved import resolve
 from cape.settings.wings import LABORATORY, require
 from cape.settings.words import parse_columns
 from cape.simulation import simulate as simulation
@@ -191,8 +194,8 @@ class Result:
 # sparse ones of planted matrices had .7 to 8, dense ones -1.
 SPARSE = 0.5
 FITS_BETTER = (
-    "the time courses separate nothing here, and the maps are sparse: this is the result of "
-    "computation='capegica' (computation='capedjica' gives the other)"
+    "the time courses separate nothing here, and the maps are sparse: computation='capegica' fits "
+    "such data better"
 )
 
 
@@ -333,7 +336,9 @@ class Consortium:
         """Number of people, not counting sites given as folders."""
         config = Config.from_input({"private": False, "feature_space": "matrix"})
         lists = {site: x for site, x in self._sites.items() if not isinstance(x, Path)}
-        return sum(len(people_in(site, x, config, Findings(site))) for site, x in lists.items())
+        return sum(
+            len(people_in(site, x, config, Findings(site)).people) for site, x in lists.items()
+        )
 
     @in_python_words
     def run(
@@ -356,7 +361,7 @@ class Consortium:
         private : bool, optional; ``False``: a run without noise, which is not private
         computation : str, optional
             None: capegica for images and parcels, capedjica for matrices and for its own settings.
-            Without noise a warning says if capegica fits a matrix better, whose result is returned.
+            Without noise a warning says if capegica fits a matrix better.
         settings : mapping, optional; those of docs/config.md
         seed : int, optional; 0 to 2^63 - 1: the result is then not private
         on_progress : callable, optional; called after every exchange, such as `cape.ProgressBar`
@@ -403,6 +408,8 @@ class Consortium:
         plan = partial(judge_config, table, config, n_sites=len(self._sites), space=self.space)
         plan()  # what needs no data
         sources = {s: self._source(s, people, config) for s, people in self._sites.items()}
+        if recurring := labels_that_recur({s: source.stated for s, source in sources.items()}):
+            warnings.warn(recurring, LabelsWarning, stacklevel=2)
         # First: every other figure speaks of all people who are listed.
         counted = counted_together(source.counted for source in sources.values())
         if not counted.all:
@@ -425,18 +432,8 @@ class Consortium:
         if transport.outcome is None:
             raise TypeError("the run ended without an outcome")
         self.config = config
-        # Without noise a second look costs nobody anything.
         if asked is None and not config.private and _is_sparse(transport.outcome, settings or {}):
             warnings.warn(FITS_BETTER, CapeWarning, stacklevel=2)
-            return self.run(
-                epsilon=epsilon,
-                delta=delta,
-                private=private,
-                computation="capegica",
-                settings=settings,
-                seed=seed,
-                on_progress=on_progress,
-            )
         return _result(transport.outcome, self._truth, counted)
 
     @in_python_words
@@ -486,10 +483,22 @@ class Consortium:
         self, site: str, people: Sequence[Given] | Path, config: Config
     ) -> ArraySource | FileSource:
         if not isinstance(people, Path):
+            self._check_arrays(config)
             findings = Findings(site)
             listed = people_in(site, people, config, findings)
-            return ArraySource.of(listed, self.space or mask_space(config), config, findings)
+            space = self.space or mask_space(config)
+            return ArraySource.of(listed.people, space, config, findings, stated=listed.stated)
         return FileSource(people, {}, config, site)
+
+    def _check_arrays(self, config: Config) -> None:
+        """ConfigError CAPE-E284: the computation asks for more than arrays of people hold."""
+        if config.question is not None:
+            problem = "people are compared by a table, and arrays have none"
+            raise ConfigError("E284", problem=problem, do="call cape.compare_groups.")
+        if resolve(config).templates and not (self.space and self.space.n_templates):
+            problem = "arrays have no templates"
+            do = "give folders, or space=cape.FeatureSpace.of_matrix(n).with_templates(maps)."
+            raise ConfigError("E284", problem=problem, do=do)
 
     def _check_length(self, min_timepoints: int) -> None:
         """ConfigError CAPE-E284: all arrays have too few rows, but enough columns."""
@@ -559,7 +568,9 @@ def simulate(
     image, memory : str; the image of docker and coinstac, and the memory of a container
     maps : path, optional
         Results of a finished run, or a file of public templates (capecontrast, capedualreg).
-    replace : bool; begin anew where a run has ended, or was stopped; else a stopped one goes on
+    replace : bool
+        Begin anew where a run has ended, or was stopped; else a stopped one goes on, but through an
+        engine or containers.
     all_pages : bool; draw the page of every site, not of the first alone
     on_subject : callable, optional; called after every person read
 
@@ -688,10 +699,10 @@ def budget(
     -------
     PlannedRun or PlannedComparison
         ``.advice.answer`` is "yes", "perhaps" or "no"; ``.advice.changes`` lists changes that
-        would help; ``.curve`` has other budgets, ``.epsilon`` the figure of every viewer.
-        capecontrast: ``.terms`` has for every asked term the standard error of a difference and
-        the smallest one found with power .8; ``.answer`` is a sentence, ``.verdict`` a word,
+        would help; ``.curve`` has other budgets, ``.epsilon`` the figure of every viewer,
         ``.usable`` whether a run starts.
+        capecontrast: ``.terms`` has for every asked term the standard error of a difference and
+        the smallest one found with power .8; ``.answer`` is a sentence, ``.verdict`` a word.
 
     Raises
     ------
@@ -706,14 +717,12 @@ def budget(
     counts: dict[str, object] = {"subjects": subjects, "sites": sites}
     for name, number in counts.items():
         if not isinstance(number, int | np.integer) or number < 1:
-            raise ConfigError(
-                "E011", setting=name, got=number, allowed="a whole number, 1 or more", do="count."
-            )
+            raise out_of_range(name, number, "a whole number, 1 or more", "count.")
     whole = isinstance(outcomes, int | np.integer)
     if outcomes is not None and not (whole and 1 <= outcomes <= MAX_OUTCOMES):
         allowed = f"how many are tested, a whole number, 1 to {MAX_OUTCOMES}"
         do = "count them; their columns go into settings={'outcomes': 'hippocampus 2500:5500'}."
-        raise ConfigError("E011", setting="outcomes", got=outcomes, allowed=allowed, do=do)
+        raise out_of_range("outcomes", outcomes, allowed, do)
     values: dict[str, object] = {
         "epsilon": epsilon,
         "delta": delta,

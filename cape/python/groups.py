@@ -9,6 +9,8 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from cape.algorithms.estimators import Array
 from cape.data.tables import PERSON, SESSION, column_names
 from cape.errors import CapeError, ConfigError, SubjectsWarning
@@ -17,7 +19,7 @@ from cape.planning.judge import at_hand
 from cape.privacy.accounting import display_epsilon
 from cape.python.api import simulate
 from cape.python.notebook import comparison_html
-from cape.python.people import pandas_for, privacy_given
+from cape.python.people import named_sites, pandas_for, privacy_given
 from cape.report import files
 from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, asked_in
 from cape.report.results import ComparisonFolder, read_folder, sentence
@@ -301,7 +303,7 @@ def _tables_of(sites: Any) -> dict[str, Any]:
         problem = "sites that are not tables"
         do = "give a data frame, or columns by name, for each site."
         raise ConfigError("E284", problem=problem, do=do)
-    return {name: _columns_of(str(name), table) for name, table in sites.items()}
+    return {name: _columns_of(name, table) for name, table in named_sites(sites).items()}
 
 
 def _columns_of(site: str, table: Any) -> Any:
@@ -382,7 +384,7 @@ def _write_table(
 
     ConfigError E284: a column of `wanted` is not there.
     """
-    table = {str(name): list(columns[name]) for name in columns}
+    table = {str(name): _listed_cells(str(name), columns[name]) for name in columns}
     there = column_names(list(table))
     if there.count(PERSON) == 1:  # in whatever case, as the site's own tables have it
         person = list(table)[there.index(PERSON)]
@@ -407,6 +409,14 @@ def _write_table(
     folder.mkdir(parents=True)
     # A separator or a line end in somebody's note would make cells, or people, of it.
     files.write_table(folder / "participants.tsv", list(table), zip(*_cells(table), strict=True))
+
+
+def _listed_cells(name: str, values: Any) -> list[Any]:
+    is_plain = np.iterable(values) and not isinstance(values, str | bytes)
+    if not is_plain or getattr(values, "ndim", 1) != 1:
+        problem = f"a column {name} that is not a list of cells"
+        raise ConfigError("E284", problem=problem, do="give every person a row in each column.")
+    return list(values)
 
 
 def _cells(table: Mapping[str, Sequence[object]]) -> list[list[str]]:

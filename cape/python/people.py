@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +26,7 @@ from cape.data.tables import read_confounds
 from cape.errors import CapeError, ConfigError, DataError, SubjectsWarning
 from cape.planning.people import config_for
 from cape.planning.run_headers import bundled_mask, range_of
-from cape.settings.config import Config
+from cape.settings.config import RESERVED, Config
 from cape.settings.option import out_of_range
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
@@ -132,9 +133,14 @@ def file_behind(x: Any) -> Path | None:
     return Path(name) if is_name and Path(name).is_file() else None
 
 
-def people_in(
-    site: str, entries: Sequence[Given], config: Config, findings: Findings
-) -> list[Person]:
+class Listed(NamedTuple):
+    """The people of a list, and the labels that names or lists state; the others are numbers."""
+
+    people: list[Person]
+    stated: frozenset[str]
+
+
+def people_in(site: str, entries: Sequence[Given], config: Config, findings: Findings) -> Listed:
     """Return the people of a list: names of files say who is who, as in a folder.
 
     An array, or a file where no name states a person, is one person.  Findings go to `findings`.
@@ -143,6 +149,7 @@ def people_in(
     """
     files = {k: Path(os.path.abspath(one.file)) for k, one in enumerate(entries) if one.file}
     people: list[Person] = []
+    stated = frozenset[str]()
     if files:
         base = Path(os.path.commonpath([*map(_above_people, files.values())]))
         at = {path.relative_to(base).as_posix(): k for k, path in files.items()}
@@ -159,13 +166,14 @@ def people_in(
         for person in listed.listed:
             runs = [_run_in(entries[at[os.path.normpath(r.name)]].data, r) for r in person.runs]
             people.append(replace(person, runs=tuple(runs)))
+        stated = listed.stated
     labels = {person.label for person in people}
     for m, one in enumerate(entries, start=1):
         if not one.file:
             label = f"sub-{m:03d}" if not labels else f"entry {m}"
             run = SiteRun(path=Path(label), name=label)
             people.append(Person(label=label, runs=(_run_in(one.data, run),)))
-    return people
+    return Listed(people, stated)
 
 
 def check_apart(sites: Mapping[str, Sequence[Given]]) -> None:
@@ -279,10 +287,24 @@ def paired(X: Any, confounds: Sequence[Any] | None) -> Any:
     return [WithConfounds(*both) for both in zip(people, confounds, strict=True)]
 
 
+def named_sites(sites: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return sites by the text of their name, such as "1"; ConfigError E284: no folder has it."""
+    named: dict[str, Any] = {}
+    for name, people in sites.items():
+        text = str(name)
+        fits = text.isprintable() and not set(text) & set("/\\,") and len(text.encode()) <= 200
+        is_name = name is not None and name == name and bool(text.strip(" ."))  # not NaN
+        if not (fits and is_name) or text in (*RESERVED, *named):
+            do = f"call each by other letters or digits, not , / \\ or {' or '.join(RESERVED)}."
+            raise ConfigError("E284", problem=f"a site called {text[:60]!r}", do=do)
+        named[text] = people
+    return named
+
+
 def by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
     """Return the people of every site: a list, or the folder that holds their files."""
     if isinstance(X, Mapping):
-        return X
+        return named_sites(X)
     if is_folder(X):
         return {Path(X).name: X}
     people = several(X)
@@ -294,6 +316,8 @@ def by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
         return {"site1": people}
     if groups is None:
         return {f"site{k}": subjects for k, subjects in enumerate(people, 1)}
+    groups = [*groups]
+    named_sites(dict.fromkeys(groups))
     sites = [str(site) for site in groups]
     if len(sites) != len(people):
         problem = f"{len(sites)} groups for {len(people)} people"
@@ -310,34 +334,9 @@ def _is_person(x: Any) -> bool:
 
 
 # What commands and files call something, and what is written in Python
-_IN_PYTHON: Final = (
-    ("the owner chooses it.", "give it as an argument, or in settings={...}."),
-    (
-        "there is no settings.toml in the folder or beside it, and setting ",
-        "the folder has no settings.toml, and setting ",
-    ),
-    ("write one with cape init FOLDER.", "give it as an argument, or in settings={...}."),
-    ("give --outcomes K or the setting outcomes", "give outcomes="),
-    ("n_sites = 1, min_sites = 1 and noise = local", "settings={'min_sites': 1, 'noise': 'local'}"),
-    ("accept_low_quality = true", "settings={'accept_low_quality': True}"),
-    ("set accept_low_quality.", "settings={'accept_low_quality': True}."),
-    ("wait for all sites, or the owner corrects ", "correct "),
-    ("wait for all sites, or ", ""),
-    ("wait for all sites; one lab alone sets ", "give "),
-    ("(the owner)", "(in settings=)"),
-    (", or leave the subject out (exclude in participants.tsv)", ", or leave the person out"),
-    ("cape simulate --replace", "replace=True"),
-    ("; run cape people there.", "."),
-    ("; of several sites, for each site's folder by itself", ""),
-    (
-        "type one of the commands of cape people FOLDER: --layout",
-        "name each file sub-LABEL (sub-07_run-1.csv), give a list of one file a person, such as "
-        "{'a': sorted(Path('a').glob('*.csv'))}, or type at a command line, once: cape people "
-        "FOLDER --layout",
-    ),
-    ("--out ", "out="),
-    ("--out", "out="),
-)
+_IN_PYTHON: Final[list[list[str]]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)["in_python"]
 _OWNER_SETS: Final = re.compile(r"the owner sets (\w+) = (\d+) \(--set \w+=\d+\)")
 _READ_WITH: Final = re.compile(r"is read with feature_space = (\w+)")
 P = ParamSpec("P")

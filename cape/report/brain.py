@@ -20,21 +20,8 @@ from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import component_names
-from cape.report import files, public_networks
+from cape.report import files, plots, public_networks
 from cape.report.maps import volumes_of
-from cape.report.plots import (
-    COLOURS,
-    DPI,
-    GREY,
-    THRESHOLD,
-    Picture,
-    colour_limit,
-    drawn,
-    finish,
-    new_figure,
-    paint_bar,
-    picture_of,
-)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -197,11 +184,9 @@ def _widened(
 
 
 def place_of(volume: Array, mask: npt.NDArray[np.bool_], affine: Array) -> Array:
-    """Return the place (mm) of the three planes: in the largest cluster of a map.
-
-    On each axis it is the slice with the largest (mass of the cluster) x (area of the mask)^2: mass
-    alone would choose nearly empty slices at the rim.
-    """
+    """Return the place (mm) of the three planes: in the largest cluster of a map."""
+    # On each axis it is the slice with the largest (mass of the cluster) x (area of the mask)^2:
+    # mass alone would choose nearly empty slices at the rim.
     ijk = _largest_cluster(volume)
     mass = np.abs(volume[tuple(ijk.T)])
     place = []
@@ -219,7 +204,7 @@ def _largest_cluster(volume: Array) -> npt.NDArray[np.int64]:
     best, top = None, 0.0
     for sign in (1.0, -1.0):
         # Voxels that touch at a corner belong to one cluster.
-        numbers, n = ndimage.label(sign * volume >= THRESHOLD, np.ones((3, 3, 3)))
+        numbers, n = ndimage.label(sign * volume >= plots.THRESHOLD, np.ones((3, 3, 3)))
         sums = ndimage.sum_labels(np.abs(volume), numbers, range(1, n + 1))
         if n and sums.max() > top:
             best, top = np.argwhere(numbers == int(np.argmax(sums)) + 1), float(sums.max())
@@ -254,10 +239,8 @@ def paint_planes(
 def paint_glass(
     axes: Axes, canvas: Canvas, values: Array, limit: float, corner: Any = (0.0, 0.0)
 ) -> list[tuple[float, ...]]:
-    """Draw the largest |z| along each axis, with its sign, within the outline of the features.
-
-    Return the box of each plane: left, right, bottom, top in mm.
-    """
+    """Draw the largest |z| along each axis, with its sign, within the outline of the features."""
+    # Return the box of each plane: left, right, bottom, top in mm.
     layers = []
     for normal, grey in enumerate(_glass_of(canvas)):
         at = np.abs(values).argmax(axis=normal)
@@ -285,11 +268,9 @@ def _glass_of(canvas: Canvas) -> list[Array]:
 def _paint(
     axes: Axes, canvas: Canvas, layers: Sequence[tuple[Array, Array]], limit: float, corner: Any
 ) -> list[tuple[float, ...]]:
-    """Draw planes (right, up) side by side, values over grey; return the box of each in mm.
-
-    All planes are one image: matplotlib takes ten times as long to draw one for every layer of
-    every plane.
-    """
+    """Draw planes (right, up) side by side, values over grey; return the box of each in mm."""
+    # All planes are one image: matplotlib takes ten times as long to draw one for every layer of
+    # every plane.
     pixel = canvas.step / PIXELS_PER_POINT
     gap = max(1, round(PLANE_GAP / pixel))
     planes = [pixels(grey, values, limit, smooth=canvas.smooth) for grey, values in layers]
@@ -326,7 +307,7 @@ def colours_of(values: Array, limit: float) -> npt.NDArray[np.uint8]:
     """Return RGBA (0 to 255) of values on a new last axis; transparent below the threshold."""
     scaled = (np.clip(values, -limit, limit) + limit) / (2.0 * limit)
     painted: npt.NDArray[np.uint8] = _colours()(scaled, bytes=True)
-    painted[..., 3] = np.where(np.abs(values) < THRESHOLD, 0, 255)
+    painted[..., 3] = np.where(np.abs(values) < plots.THRESHOLD, 0, 255)
     return painted
 
 
@@ -334,13 +315,13 @@ def colours_of(values: Array, limit: float) -> npt.NDArray[np.uint8]:
 def _colours() -> Any:
     from matplotlib import colormaps
 
-    return colormaps[COLOURS]  # cached: each access copies the map and builds its table anew
+    return colormaps[plots.COLOURS]  # cached: each access copies the map and builds its table anew
 
 
 def _mark(axes: Axes, box: Any, name: str, *, left: bool) -> None:
     # The size follows that of the drawn plane, on a page and in a paper's panel.
-    size = min(11.0, max(4.5, 0.026 * 72 * axes.get_window_extent().width / DPI))
-    style: dict[str, Any] = {"color": GREY, "fontsize": size}
+    size = min(11.0, max(4.5, 0.026 * 72 * axes.get_window_extent().width / plots.DPI))
+    style: dict[str, Any] = {"color": plots.GREY, "fontsize": size}
     axes.text(box[0], box[2], name, va="top", **style)
     if not left:
         axes.text(box[0], box[3], "L", va="top", **style)
@@ -379,25 +360,28 @@ class Sampled:
 
 def draw_maps(
     sampled: Sampled, alts: Sequence[str], limit: float
-) -> Iterator[tuple[Picture, Picture]]:
+) -> Iterator[tuple[plots.Picture, plots.Picture]]:
     """Yield for each map three planes through its largest cluster, large and small."""
     wide, tall = sampled.canvas.size
     for (values, place), alt in zip(sampled, alts, strict=True):
-        figure = new_figure(PLANES_WIDTH, PLANES_WIDTH * tall / wide)
+        figure = plots.new_figure(PLANES_WIDTH, PLANES_WIDTH * tall / wide)
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
         paint_planes(axes, sampled.canvas, values, place, limit)
         frame(axes, wide, tall)
         text = f"{alt} Three planes through its largest cluster."
-        large = drawn(figure)
+        large = plots.drawn(figure)
         small = large.reduce(TILE_SHRINK)
-        yield picture_of(large, alt=text, shape="planes"), picture_of(small, alt=text, shape="tile")
+        yield (
+            plots.picture_of(large, alt=text, shape="planes"),
+            plots.picture_of(small, alt=text, shape="tile"),
+        )
 
 
 def draw_sheet(
     subject: str, names: Sequence[str], volumes: Array, affine: Array, *, mni: bool
-) -> Picture:
+) -> plots.Picture:
     """Draw the maps (x, y, z, R) of one subject, each a row of planes and a glass brain."""
-    figure = new_figure(SHEET_WIDTH, 1.0)
+    figure = plots.new_figure(SHEET_WIDTH, 1.0)
     sampled = Sampled.of(volumes, affine, mni=mni)
     canvas = sampled.canvas
     wide, tall = canvas.size
@@ -412,10 +396,10 @@ def draw_sheet(
     top = float(np.abs(volumes).max())
     alt = (
         f"{subject}: maps of {len(names)} components, three planes through the largest cluster of "
-        f"each and a glass brain, red and blue from |z| {THRESHOLD:g} "
+        f"each and a glass brain, red and blue from |z| {plots.THRESHOLD:g} "
         f"to {SHEET_LIMIT:g}; the largest |z| is {top:.1f}."
     )
-    return finish(figure, alt=alt, caption=alt, shape="chart")
+    return plots.finish(figure, alt=alt, caption=alt, shape="chart")
 
 
 def networks_figure(sampled: Sampled, titles: Sequence[str], limit: float) -> Any:
@@ -425,7 +409,7 @@ def networks_figure(sampled: Sampled, titles: Sequence[str], limit: float) -> An
     down = math.ceil(len(titles) / across)
     each = (PAPER_WIDTH - 2 * PAPER_MARGIN) / across
     high = down * (each * tall / wide + TITLE_HEIGHT) + 0.6
-    figure = new_figure(PAPER_WIDTH, high)
+    figure = plots.new_figure(PAPER_WIDTH, high)
     for k, (title, (values, place)) in enumerate(zip(titles, sampled, strict=True)):
         row, column = divmod(k, across)
         top = 1.0 - (row * (each * tall / wide + TITLE_HEIGHT) + TITLE_HEIGHT) / high
@@ -436,16 +420,14 @@ def networks_figure(sampled: Sampled, titles: Sequence[str], limit: float) -> An
         axes.images[0].set_interpolation("none")  # otherwise a PDF shows the edges of images
         frame(axes, wide, tall)
         axes.set_title(title, fontsize=8, loc="left", pad=2.0)
-    paint_bar(figure.add_axes((0.3, 0.3 / high, 0.4, 0.12 / high)), limit, THRESHOLD)
+    plots.paint_bar(figure.add_axes((0.3, 0.3 / high, 0.4, 0.12 / high)), limit, plots.THRESHOLD)
     return figure
 
 
 def maps_figure(z: Array, space: FeatureSpace) -> Any:
-    """Return a Figure of z-maps (D, R): three planes on a grid, else squares or stems.
-
-    On a grid |z| below the threshold is not coloured.
-    """
-    names, limit = component_names(z.shape[1]), colour_limit(z)
+    """Return a Figure of z-maps (D, R): three planes on a grid, else squares or stems."""
+    # On a grid |z| below the threshold is not coloured.
+    names, limit = component_names(z.shape[1]), plots.colour_limit(z)
     if space.on_grid:
         affine = np.asarray(space.affine).reshape(4, 4)
         volumes = volumes_of(z, space)
@@ -453,12 +435,12 @@ def maps_figure(z: Array, space: FeatureSpace) -> Any:
         return networks_figure(sampled, names, limit)
     n_columns = min(SQUARES_ACROSS, len(names))
     n_rows = math.ceil(len(names) / n_columns)
-    figure = new_figure(PANEL_WIDTH * n_columns, (PANEL_WIDTH + 0.25) * n_rows)
+    figure = plots.new_figure(PANEL_WIDTH * n_columns, (PANEL_WIDTH + 0.25) * n_rows)
     for k, name in enumerate(names):
         axes = figure.add_subplot(n_rows, n_columns, k + 1)
         axes.set_title(name, fontsize=9)
         if len(space.shape) == 2:
-            style: dict[str, Any] = {"cmap": COLOURS, "vmin": -limit, "vmax": limit}
+            style: dict[str, Any] = {"cmap": plots.COLOURS, "vmin": -limit, "vmax": limit}
             axes.imshow(z[:, k].reshape(space.shape), interpolation="nearest", **style)
         else:
             axes.stem(z[:, k], markerfmt=" ", basefmt=" ")

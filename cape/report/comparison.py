@@ -184,7 +184,6 @@ class GroupComparison:
 
 
 def asked_in(settings: Mapping[str, Any]) -> Question:
-    """Return the question of the settings of a run."""
     return parse_question(**{name: str(settings.get(name) or "") for name in QUESTION})
 
 
@@ -221,10 +220,8 @@ def _weights(outcome: ContrastOutcome) -> Iterator[PatternWeight]:
 
 
 def _of_facts(outcome: ContrastOutcome, first: TermAnswer | None) -> dict[str, Any]:
-    """Return means, balance and missing values, which least squares does not release.
-
-    `first` is the answer to the first term; None for a pattern, whose half A has no errors.
-    """
+    """Return means, balance and missing values, which least squares does not release."""
+    # `first` is the answer to the first term; None for a pattern, whose half A has no errors.
     if outcome.regression.noiseless:
         return {}
     question, known = outcome.question, facts_of(outcome.regression, outcome.state)
@@ -265,11 +262,9 @@ def _means(question: Question, f: Facts, found: TermAnswer | None) -> Iterator[M
 
 
 def _centre(f: Facts, found: TermAnswer | None) -> tuple[Array, Array]:
-    """Return the means (K,) of outcomes about the middles of their ranges, and their errors.
-
-    People without an outcome added zeros to it.  The rest of the first centre, in blocks of sites
-    or groups, mends what the first ball cut, unless missing values lead out of its own ball.
-    """
+    """Return the means (K,) of outcomes about the middles of their ranges, and their errors."""
+    # People without an outcome added zeros to it.  The rest of the first centre, in blocks of sites
+    # or groups, mends what the first ball cut, unless missing values lead out of its own ball.
     observed = np.full(f.K, f.pool) if found is None else np.maximum(found.observed, 0.05)
     sd = f.scale if found is None else found.sd
     relative = np.full(f.K, (f.missing[1] / f.pool) ** 2) if found is None else found.relative

@@ -44,10 +44,9 @@ Cells = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EffectTable:
-    """One contrast: its pictures, and its table; `folded` has all rows if `rows` has not.
+    """One contrast: its pictures, and its table; `folded` has all rows if `rows` has not."""
 
-    `strongest`: outcomes with what is said of each and the pictures of their networks.
-    """
+    # `strongest`: outcomes with what is said of each and the pictures of their networks.
 
     title: str
     header: Cells
@@ -269,10 +268,11 @@ def _of_edges(
     for row in leave:
         i, j = regions.index(row.region_a or ""), regions.index(row.region_b or "")
         kept[[i, j], [j, i]] = values[i, j]
+    found = sum(row.found for row in leave)
     alt = (
         f"{heading_of(question, term, contrast)}: {len(leave)} of {len(judged)} connections leave "
-        "zero (false discovery rate .05, Benjamini and Hochberg). The others are grey: they may be "
-        "zero."
+        f"zero (false discovery rate .05, Benjamini-Hochberg), {found} of them after Holm, too. "
+        "The others are grey: they may be zero."
     )
     yield _edges(result, kept, alt, unit, drawer)
     edges = [
@@ -362,6 +362,8 @@ def _means(result: GroupComparison) -> Values:
     for row in result.means:
         mean = None if row.mean is None else exp(row.mean) if row.outcome in logs else row.mean
         shown = "-" if mean is None else f"{mean:,.4g}" if abs(mean) < 1e4 else f"{mean:,.0f}"
+        if mean is not None and row.se is not None and row.outcome not in logs:
+            shown += f" ± {row.se:.2g}"
         table.setdefault(row.outcome, {})[row.group] = shown
     rows = [(name, *(cells.get(group, "-") for group in groups)) for name, cells in table.items()]
     return {"mean_groups": tuple(groups), "means": rows, "logs": bool(logs)}

@@ -7,7 +7,9 @@ no size, can be said.
 
 import math
 import re
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from cape.algorithms.effects import Effect, regions_of
@@ -17,36 +19,16 @@ from cape.settings.question import Question, Term, term_text
 
 # At most so many outcomes are named in a sentence; effects.tsv holds all.
 MAX_NAMED: Final = 3
+_TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 # State of an answer (`Effect.fits`) -> why something is withheld
-WITHHELD: Final = {
-    "range": "most of its values, or of those of a column that is asked, lie outside the stated "
-    "range or in a small part of it; state another range and ask again",
-    "large": "most values of one side lie beyond the bound",
-    "shape": "groups differ in how many of their values lie beyond the bound, "
-    "so their means cannot be compared",
-    "partly": "columns of the formula are nearly equal, so it is adjusted for them only in part",
-    "ties": "too many people have the same value, such as 0",
-    "no d": "the spread of their values is too small to be seen beside the noise",
-    "lacks": "no site with people of all groups has it, it has one value for all, "
-    "or a column of the formula follows from others",
-}
-# What outcomes are called, by the measure of maps; those of a table: outcomes
-_NOUNS: Final = {
-    "fnc": "connections",
-    "domains": "connections of domains",
-    "power": "shares of power",
-    "falff": "values of fALFF",
-    "loadings": "network strengths",
-}
+WITHHELD: Final[dict[str, str]] = _TEXTS["withheld"]
 # A range of age that ends below is one in years.
 _OLDEST: Final = 130.0
 
 
 def sentences_of(result: GroupComparison) -> tuple[str, ...]:
-    """Return a sentence for each asked term, then of which outcomes nothing is said, and why.
-
-    The part of the first sentence before its colon is the headline of the page.
-    """
+    """Return a sentence for each asked term, then of which outcomes nothing is said, and why."""
+    # The part of the first sentence before its colon is the headline of the page.
     question = result.asked
     if result.tested is not None:
         return (_pattern_sentence(question, result.tested),)
@@ -128,10 +110,8 @@ def y_of(question: Question) -> str:
 
 
 def per(question: Question, term: Term) -> tuple[float, str]:
-    """Return the step in which slopes are said, and its words: (10, " in 10 years").
-
-    The step of a column is the power of ten below a quarter of its range; of levels it is 1.
-    """
+    """Return the step in which slopes are said, and its words: (10, " in 10 years")."""
+    # The step of a column is the power of ten below a quarter of its range; of levels it is 1.
     ranges = [one for name in term.names if (one := question.variable(name)).is_range]
     steps = [10.0 ** math.floor(math.log10(one.unit)) for one in ranges]
     if len(ranges) == 1 and ranges[0].name.lower() == "age" and ranges[0].high < _OLDEST:
@@ -167,7 +147,6 @@ def _found(result: GroupComparison, term: Term) -> set[str]:
 
 
 def _judged(result: GroupComparison, term: Term) -> list[Effect]:
-    """Return the rows of which something is said."""
     found = _found(result, term)
     rows = result.of_term(term.text)
     return [row for row in rows if row.fits in ESTIMATED or row.outcome in found]
@@ -244,10 +223,8 @@ def _asked(question: Question, term: Term) -> str:
 
 
 def _size(question: Question, term: Term, row: Effect) -> str:
-    """Return d and its interval; else the estimate; else the direction alone.
-
-    A slope is said by its direction where there is one: by 0.18 sd [0.10, 0.26] in 10 years.
-    """
+    """Return d and its interval; else the estimate; else the direction alone."""
+    # A slope is said by its direction where there is one: by 0.18 sd [0.10, 0.26] in 10 years.
     step, words = per(question, term)
     factors, ranges = _kinds(question, term)
     values = (row.d, row.d_low95, row.d_high95)
@@ -336,7 +313,7 @@ def _groups(question: Question, name: str) -> str:
 
 def _noun(question: Question) -> str:
     if question.measure:
-        return _NOUNS[question.measure.kind]
+        return str(_TEXTS["nouns"][question.measure.kind])
     return "connections" if regions_of(question) else "outcomes"
 
 

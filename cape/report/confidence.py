@@ -14,16 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from cape.algorithms import quasi_newton
 from cape.algorithms.estimators import Array
 from cape.algorithms.pca import rank_guard
-from cape.algorithms.quasi_newton import (
-    CURVATURE,
-    SLOPE,
-    START_ANGLE,
-    dense_g,
-    filter_gain,
-    tuned_constants,
-)
 from cape.algorithms.verdict import Confirmation
 from cape.computations import planner_of
 from cape.computations.ica.settings import IcaConfig
@@ -51,10 +44,8 @@ MARGIN_BAND = 0.07
 
 
 def bands(outcome: IcaOutcome) -> tuple[Array, Array]:
-    """Return for each map (k,) its 95 % noise band in |z|, and its r with the map without noise.
-
-    Both may be wrong if `why_not` gives a reason.
-    """
+    """Return for each map (k,) its 95 % noise band in |z|, and its r with the map without noise."""
+    # Both may be wrong if `why_not` gives a reason.
     noise, variance = _noise(outcome), outcome.A.var(axis=0)
     others = (variance.sum() - variance) / variance
     outside = _off_subspace(outcome, noise["pca"][0]) / variance
@@ -88,7 +79,7 @@ def why_not(outcome: IcaOutcome) -> str:
     if verdict.status == "not_separated":
         return "nothing was separated, so the maps are an arbitrary mixture"
     if not verdict.gate:
-        if strength < dense_g(k):
+        if strength < quasi_newton.dense_g(k):
             return "at this budget the maps mostly show noise, and the band would be too narrow"
         if outcome.rank_status not in ("gap", "reduced"):
             return "the spectrum has no clear gap, so what lies outside the maps is not known"
@@ -150,20 +141,23 @@ def _off_subspace(outcome: IcaOutcome, noise_std: float) -> Array:
 def _filtered(rounds: Sequence[float], verdict: Confirmation) -> float:
     """Return the variance of the angle between two components after the filter's rounds."""
     # A round of gain g corrects the share g * slope of an error; slope is 1 if its model is right.
-    slope = min(max(verdict.curvature / SLOPE, 0.0), MAX_SLOPE)
-    error, variance = ANGLE_OF_START**2, START_ANGLE**2
+    slope = min(max(verdict.curvature / quasi_newton.SLOPE, 0.0), MAX_SLOPE)
+    error, variance = ANGLE_OF_START**2, quasi_newton.START_ANGLE**2
     if verdict.status == "unconfirmed":  # the run ended with the start
         return error
     for noise_std in rounds:
-        angle_noise = noise_std / SLOPE
-        gain, variance = filter_gain(variance, angle_noise)
+        angle_noise = noise_std / quasi_newton.SLOPE
+        gain, variance = quasi_newton.filter_gain(variance, angle_noise)
         error = (1.0 - gain * slope) ** 2 * error + (gain * angle_noise) ** 2
     return error
 
 
 def _rotation(rounds: Sequence[float]) -> float:
     """Return the variance of the angle between two components after all rounds."""
-    constants, kappa = tuned_constants(MAX_COMPONENTS, math.inf), CURVATURE["volatility"]
+    constants, kappa = (
+        quasi_newton.tuned_constants(MAX_COMPONENTS, math.inf),
+        quasi_newton.CURVATURE["volatility"],
+    )
     variance = 0.0
     for t, noise_std in enumerate(rounds):
         progress = t / (len(rounds) - 1) if len(rounds) > 1 else 0.0
@@ -185,10 +179,6 @@ class ModelOrderHint:
     requested: int  # in the settings
     budget_text: str = ""
     doubtful: bool = False  # too few, or more than ever came back at this budget
-
-    @property
-    def too_few(self) -> bool:
-        return self.above > self.requested
 
 
 def requested_of(settings: Mapping[str, object], n_components: int) -> int:

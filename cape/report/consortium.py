@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from cape.computations.ica.recipe import CALIBRATED, as_spatial
 from cape.computations.ica.settings import LeftRightConfig
 from cape.counting import CountedPeople
 from cape.delimited import written_cell
-from cape.errors import ConfigError
+from cape.errors import CapeWarning, ConfigError
 from cape.protocol.model import Roster
 from cape.protocol.outcome import (
     ContrastOutcome,
@@ -78,10 +78,8 @@ Components = tuple[Component, ...]
 def write_results(
     folder: Path, outcome: Outcome, *, page: bool = True, counted: CountedPeople | None = None
 ) -> None:
-    """Write the files of a run; without `page`, index.html and its figures are left to `render`.
-
-    `counted`: where the caller has the data of all sites and somebody does not count.
-    """
+    """Write the files of a run; without `page`, index.html and its figures are left to `render`."""
+    # `counted`: where the caller has the data of all sites and somebody does not count.
     # Compute all figures before writing: a failure must not leave half a result.
     results = replace(results_of(outcome), counted=counted)
     privacy = privacy_json.statement(outcome)
@@ -114,18 +112,19 @@ def add_score(
     charged: bool = False,
     maps: Brought | None = None,
 ) -> None:
-    """Mark a simulation and add how close its maps are to the planted ones.
-
-    `q_ngi`: 0 is perfect; `map_correlation`: mean |r|; None where no maps were planted.  `counted`:
-    if somebody does not count.  `maps`: as in `add_maps`.  A lab that is alone, with real noise and
-    a ledger that is `charged`, played no other site: that is no simulation.
-    """
+    """Mark a simulation and add how close its maps are to the planted ones."""
+    # `q_ngi`: 0 is perfect; `map_correlation`: mean |r|; None where no maps were planted.
+    # `counted`: if somebody does not count.  `maps`: as in `add_maps`.  A lab that is alone, with
+    # real noise and a ledger that is `charged`, played no other site: that is no simulation.
     results: Results = read_results(folder)
     real = charged and results.private and results.n_sites == 1 and not synthetic
     results = replace(results, simulation=not real, synthetic=synthetic, counted=counted)
     # The budget is spent: names must not cost the results.
-    with suppress(ConfigError) if isinstance(results, MapResults) else nullcontext():
+    try:
         results = results if maps is None else _with_maps(folder, results, maps)
+    except ConfigError as err:
+        if not isinstance(results, MapResults):
+            warnings.warn(f"the maps are not shown: {err}", CapeWarning, stacklevel=3)
     if isinstance(results, MapResults):  # tables have no planted truth
         results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
     _write_again(folder, results)
@@ -157,13 +156,14 @@ def _with_maps(folder: Path, results: Results, maps: Brought) -> Results:
         return results
     found = results.comparison
     names = found.regions or [one.name for one in found.asked.outcomes]
-    found = replace(found, networks=network_maps.bring(folder, maps, names, found.networks))
+    of_maps = found.networks if found.asked.measure else ()
+    networks = network_maps.bring(folder, maps, names, of_maps) or found.networks
+    found = replace(found, networks=networks)
     comparison.write_tables(folder, found)
     return replace(results, comparison=found)
 
 
 def _write_again(folder: Path, results: Results) -> Path:
-    """Write changed results, the methods and the page."""
     files.write_json(folder / "results.json", results)
     if isinstance(results, MapResults | ComparisonResults):
         consortium_page.write_methods(folder, results)
@@ -368,6 +368,7 @@ def _claim_figures(claims: Claims, few: Sequence[bool]) -> ClaimFigures:
         untold_pairs=sum(claim.word != "image" for claim in claims.maps) - len(counts),
         q=claims.cohort,
         cohort=CALIBRATED.cohort_at(claims.cohort).carry,
+        expected=sum(claim.found or 0.0 for claim in networks),
     )
 
 
@@ -479,10 +480,8 @@ def _basis_of(
     run: Roster | MapResults,
     own_basis: int,
 ) -> Basis | None:
-    """Return the public basis of voxel maps; None if there is none or it is unknown.
-
-    `own_basis`: d of the spatial set of a temporal run, which has its own basis; else 0.
-    """
+    """Return the public basis of voxel maps; None if there is none or it is unknown."""
+    # `own_basis`: d of the spatial set of a temporal run, which has its own basis; else 0.
     config = confidence.config_of(computation, settings, confidence.requested_of(settings, 0))
     if config is None or space.kind != "mask" or run.n_basis >= space.n_features:
         return None

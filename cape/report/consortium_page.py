@@ -73,7 +73,6 @@ def render(path: Path) -> Path:
 
 
 def values_of(folder: AnyFolder) -> Values:
-    """Return the values for all chapters of a page."""
     results, privacy = folder.results, folder.privacy
     epsilon, mu = privacy.epsilon, privacy.mu
     return {
@@ -233,10 +232,8 @@ def _drawn(
     *,
     figures: bool = False,
 ) -> tuple[Picture, list[tuple[Picture, ...]]]:
-    """Return the colour bar, and the pictures of each map: squares, spheres or slices.
-
-    `figures`: also write networks.pdf and networks.svg of maps on a grid.
-    """
+    """Return the colour bar, and the pictures of each map: squares, spheres or slices."""
+    # `figures`: also write networks.pdf and networks.svg of maps on a grid.
     results, names = folder.results, [row.name for row in rows]
     threshold = plots.THRESHOLD
     drawings: list[tuple[Picture, ...]]

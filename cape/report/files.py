@@ -36,10 +36,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
-    """Return the record that `write_json` wrote; MessageError names a field that does not fit.
-
-    Unknown fields, which a later version may add, are ignored.
-    """
+    """Return the record that `write_json` wrote; MessageError names a field that does not fit."""
+    # Unknown fields, which a later version may add, are ignored.
     return decode_document(read_json(path), kind, path.name, unknown="ignore")
 
 
@@ -98,10 +96,8 @@ def line(text: str) -> str:
 
 
 def load_image(path: Path) -> Any:
-    """Return an image of volumes or CIFTI; nibabel's errors, or FoundError for a surface.
-
-    The XML of CIFTI is parsed by `cape.cifti_xml`, whose time is linear in its length.
-    """
+    """Return an image of volumes or CIFTI; nibabel's errors, or FoundError for a surface."""
+    # The XML of CIFTI is parsed by `cape.cifti_xml`, whose time is linear in its length.
     import nibabel
 
     if path.name.lower().endswith((".gii", ".gii.gz")):

@@ -71,7 +71,6 @@ class Match:
 
 
 def bundled(space: FeatureSpace) -> Template | None:
-    """Return the networks of the default sets; None outside MNI space or without nilearn."""
     return of_sets(DEFAULT, space) if space.in_mni else None
 
 
@@ -350,10 +349,8 @@ CONFIRMED: Final = (None, "confirmed")
 def named(
     rows: Sequence[Component], matches: Sequence[Match], feature_space: str, n_features: int
 ) -> tuple[Component, ...]:
-    """Return the rows with their nearest networks, which become names only above chance.
-
-    A single region, or a pair, is no network, whatever it is most like.
-    """
+    """Return the rows with their nearest networks, which become names only above chance."""
+    # A single region, or a pair, is no network, whatever it is most like.
     return tuple(
         replace(
             row,

@@ -148,10 +148,8 @@ def write_maps(
     level: int = 9,
     columns: Sequence[str] = (),
 ) -> None:
-    """Write maps (D, R) as ``name`` with the ending of their feature space (`ENDINGS`).
-
-    Names of `columns` stand before the rows of a table.
-    """
+    """Write maps (D, R) as ``name`` with the ending of their feature space (`ENDINGS`)."""
+    # Names of `columns` stand before the rows of a table.
     if space is not None and space.of_cifti:
         from cape.report.surfaces import cifti_of
 
@@ -213,10 +211,8 @@ def write_single_maps(
     stamp: str,
     level: int = 9,
 ) -> Iterator[tuple[str, str]]:
-    """Write maps (D, R) of a grid, each into a file named as BIDS has it; yield name and file.
-
-    `prefix`: entities before those of the map, such as sub-01; `what`: which maps, for ``desc``.
-    """
+    """Write maps (D, R) of a grid, each into a file named as BIDS has it; yield name and file."""
+    # `prefix`: entities before those of the map, such as sub-01; `what`: which maps, for ``desc``.
     from nibabel.nifti1 import Nifti1Extension, Nifti1Image
 
     whole = image_of(maps, space, stamp=stamp)

@@ -104,7 +104,6 @@ def date_of_today() -> str:
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of the packages that are installed on this computer."""
     versions = {"cape": VERSION, "Python": platform.python_version()}
     for name in PACKAGES:
         try:

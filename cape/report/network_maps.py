@@ -44,7 +44,7 @@ _LEAST: Final = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Brought:
-    """The owner's maps, or a label image with the names of its labels."""
+    """The owner's maps or label image, with the names of maps from 1, or of labels, in a table."""
 
     path: Path
     labels: Mapping[int, str]
@@ -55,8 +55,9 @@ def bring(
 ) -> tuple[Network, ...]:
     """Write `networks.nii.gz` of maps in the order of `networks`, or of an atlas.
 
-    Of an atlas those of `names`, the regions of a table, become networks.  Without any place (no
-    image, names that fit none) the networks are as before.
+    Of an atlas without `networks` those of `names`, the regions of a table, become networks.
+    Without any place (no image, names that fit none) the networks are as before.  ConfigError E016:
+    a table calls the maps otherwise than the run does.
     """
     if not brought.path.name.endswith((".nii", ".nii.gz")):
         return tuple(networks)
@@ -68,27 +69,45 @@ def bring(
         sizes = image.header.get_zooms()[:3]
         image = image.slicer[tuple(slice(None, None, math.ceil(_COARSE / mm)) for mm in sizes)]
     values: Data = np.asarray(image.dataobj, dtype=np.float32)
-    if values.ndim == 4 and values.shape[3] == len(networks):
+    if values.ndim == 4:
+        _check_names(brought, range(1, values.shape[3] + 1), networks)
         inside = np.any(values != 0, axis=3)
         z = np.zeros_like(values)
         z[inside] = z_scores(values[inside].astype(np.float64))
         _write_z(folder, z, image.affine, mni=mni)
         return _placed(networks, z, image.affine)
-    if values.ndim == 4:
-        return tuple(networks)
-    number = {name.casefold(): label for label, name in brought.labels.items()}
     labels = np.rint(values).astype(np.int32)
-    there = set(np.unique(labels).tolist())
-    known = [(one, number.get(one.casefold(), 0)) for one in names]
-    known = [(one, label) for one, label in known if label in there - {0}]
+    there = np.unique(labels[labels > 0]).tolist()
+    if networks:
+        _check_names(brought, there, networks)
+        known = list(zip(networks, there, strict=True))
+    else:
+        number = {name.casefold(): label for label, name in brought.labels.items()}
+        pairs = ((Network(name=one, domain=None), number.get(one.casefold())) for one in names)
+        known = [(one, label) for one, label in pairs if label in there]
     if known:
         _save(folder, labels, image.affine, mni=mni)
-    return tuple(networks) if not known else tuple(
-        Network(name=one, domain=None, file=FILE, volume=label, **_place(
+    return tuple(
+        replace(one, file=FILE, volume=label, **_place(
             np.argwhere(labels == label).mean(axis=0) @ image.affine[:3, :3].T + image.affine[:3, 3]
         ))
         for one, label in known
     )  # fmt: skip
+
+
+def _check_names(brought: Brought, there: Sequence[int], networks: Sequence[Network]) -> None:
+    """ConfigError E016 unless maps are as many as a run names, and called as it names them."""
+    problem, do = "", "name the file of the run, with the table of names that it had."
+    if len(there) != len(networks):
+        problem = f"{brought.path.name} holds {len(there)} maps, the run names {len(networks)}"
+    for k, one in zip(there, networks, strict=False):
+        name = brought.labels.get(k, one.name)
+        if not problem and name.casefold() != one.name.casefold():
+            problem = (
+                f"the table beside {brought.path.name} calls map {k} {name}, the run {one.name}"
+            )
+    if problem:
+        raise ConfigError("E016", problem=problem, do=do)
 
 
 def write_of_site(folder: Path, space: FeatureSpace | None) -> None:

@@ -86,11 +86,9 @@ def html_of(
     illustrated: bool,
     failure: str | None = None,
 ) -> str:
-    """Return a page: `template` has title, strips and cards; all chapters get `values`.
-
-    `failure`: why there are no pictures: "" if the extra is not installed, else the name of the
-    error; None if the page has none by design.
-    """
+    """Return a page: `template` has title, strips and cards; all chapters get `values`."""
+    # `failure`: why there are no pictures: "" if the extra is not installed, else the name of the
+    # error; None if the page has none by design.
     environment = _environment(markup=True)
     style = (TEMPLATE_FOLDER / "style.css").read_text(encoding="utf-8")
     values = {**values, "illustrated": illustrated, "failure": failure, "style": _markup(style)}
@@ -151,10 +149,8 @@ def setting_text(value: object) -> str:
 def filled_columns(
     rows: Sequence[str], header: Sequence[str]
 ) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-    """Return which columns of a table are not empty, and the rows of these alone.
-
-    Every cell carries the name of its column, which narrow screens show beside it.
-    """
+    """Return which columns of a table are not empty, and the rows of these alone."""
+    # Every cell carries the name of its column, which narrow screens show beside it.
     names, table = [escape(name) for name in header], [_CELL.split(str(row)) for row in rows]
     cells = [(row[1::3], row[2::3]) for row in table]  # marks and texts
     kept = [

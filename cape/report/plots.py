@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.counting import number_of
 from cape.frozen import dataclass
 from cape.privacy.accounting import display_epsilon
 
@@ -67,10 +68,9 @@ class Picture:
 
 @functools.cache
 def _take_font_list() -> None:
-    """Copy the image's list of fonts into a folder of this process, so that it is not made anew.
-
-    Matplotlib uses only a list that it may write, and nobody but its builder may write the image's.
-    """
+    """Copy the image's list of fonts into a folder of this process, so that it is not made anew."""
+    # Matplotlib uses only a list that it may write, and nobody but its builder may write the
+    # image's.
     if (shipped := os.environ.get(FONT_LIST)) and "MPLCONFIGDIR" not in os.environ:
         own = tempfile.mkdtemp(prefix="cape-fonts-")  # 0700
         atexit.register(shutil.rmtree, own, ignore_errors=True)
@@ -323,10 +323,8 @@ def draw_effects(
     alt: str,
     span: tuple[float, float] | None = None,
 ) -> Picture:
-    """Draw effects in d with intervals of 95 %; those of `which` differ from zero.
-
-    `span`: ends of an axis that several pictures share.
-    """
+    """Draw effects in d with intervals of 95 %; those of `which` differ from zero."""
+    # `span`: ends of an axis that several pictures share.
     n = len(names)
     figure = new_figure(7.2, 1.1 + 0.24 * n)
     axes = _axes(figure, "difference in standard deviations (d), interval of 95 %", "")
@@ -352,11 +350,9 @@ def draw_edges(
     groups: Sequence[str] = (),
     thumbnails: Sequence[Any] = (),
 ) -> Picture:
-    """Draw a number of each pair of regions (R, R); NaN is not drawn.
-
-    `groups`: the domain of each, in their order; lines part them.  `thumbnails`: RGB pictures, rows
-    upwards, that stand beside the names.
-    """
+    """Draw a number of each pair of regions (R, R); NaN is not drawn."""
+    # `groups`: the domain of each, in their order; lines part them.  `thumbnails`: RGB pictures,
+    # rows upwards, that stand beside the names.
     limit = max(math.ceil(10 * float(np.nanmax(np.abs(values), initial=0.0))) / 10, 0.1)
     figure, axes = _matrix(names, values, limit, unit)
     ends = [k for k in range(1, len(groups)) if groups[k] != groups[k - 1]]
@@ -438,7 +434,7 @@ def draw_subjects(labels: Sequence[str], measures: Mapping[str, Array]) -> Pictu
         low, high = values.min(), values.max()
         texts.append(f"{word} {low:.4g} to {high:.4g}, median {middle:.4g}, worst {worst}")
     figure.align_ylabels()
-    return _chart(figure, f"Scans of {len(labels)} subjects: {'; '.join(texts)}.")
+    return _chart(figure, f"Scans of {number_of(len(labels), 'subject')}: {'; '.join(texts)}.")
 
 
 def draw_connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
@@ -472,8 +468,8 @@ def draw_connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Pic
         axes.set_yticks([])
     top = max(float(_off_diagonal(r).max(initial=0.0)) for r in matrices)
     alt = (
-        f"Network connectivity of {len(labels)} subjects, colours as above; the largest |r| in "
-        f"them is {top:.2f}."
+        f"Network connectivity of {number_of(len(labels), 'subject')}, colours as above; "
+        f"the largest |r| in them is {top:.2f}."
     )
     # Margins in inches: tight_layout takes as long as drawing.
     wide, high = figure.get_size_inches()

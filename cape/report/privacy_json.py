@@ -63,11 +63,10 @@ class BudgetFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadlineFigures(BudgetFigures):
-    """The headline numbers of a run: aggregator with the assumed colluders.
+    """The headline numbers of a run: aggregator with the assumed colluders."""
 
-    Epsilon and mu hold however the run went.  With label "none" only the planned ones are given;
-    without noise they are None too.
-    """
+    # Epsilon and mu hold however the run went.  With label "none" only the planned ones are given;
+    # without noise they are None too.
 
     mu_planned: float | None = None
     epsilon_planned: float | None = None

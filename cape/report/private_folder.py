@@ -75,7 +75,8 @@ class PrivateSummary:
     """Content of the private page that only the site knows."""
 
     subjects: tuple[SubjectFacts, ...] = ()  # accepted ones, in the order of the time courses
-    failed: tuple[str, ...] = ()  # labels of subjects who count as zeros
+    # Labels of subjects who count as zeros, with the names of their files
+    failed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     counted: CountedPeople | None = None  # None: not known
     checks: tuple[Check, ...] = ()  # worst first
     policy: Mapping[str, object] = field(default_factory=dict)
@@ -144,7 +145,10 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
     files.write_text(private / "sent.jsonl", sent)
     if site.people is not None:
         table = site.people()
-        rows = ([files.cell(value) for value in row] for row in table.rows)
+        # As in the table of subjects: public order is another in each run.
+        order = {label: k for k, label in enumerate([*(one[0] for one in people), *summary.failed])}
+        ordered = sorted(table.rows, key=lambda row: order.get(str(row[0]), len(order)))
+        rows = ([files.cell(value) for value in row] for row in ordered)
         files.write_table(private / PEOPLE_TABLE, table.header, rows)
         network_maps.write_of_site(private, site.space)
     # The whole chain: the site itself can prove what it agreed to.
@@ -327,8 +331,9 @@ def _write_subject_table(
         )
         rows.append((stem, label, *facts, "accepted", *(factors[k] if factors else ())))
     # checks.tsv has the reasons.
-    for label in summary.failed:
-        rows.append((None, label, *[None] * len(FACTS), "counts as zeros", *[None] * len(clips)))
+    for label, names in summary.failed.items():
+        facts = ("; ".join(names), *[None] * (len(FACTS) - 1))
+        rows.append((None, label, *facts, "counts as zeros", *[None] * len(clips)))
     texts = [[files.line(files.cell(x)) for x in row] for row in rows]
     files.write_table(path, ("subject", "label", *FACTS, "verdict", *clips), texts)
 
@@ -375,10 +380,8 @@ class PrivateFolder:
         return [row for row in self.subjects if row["verdict"] == "accepted"]
 
     def table(self, name: str) -> tuple[list[dict[str, str]], Array]:
-        """Return the rows of a table and its component or pair columns as numbers.
-
-        Both are empty without the table: the run had no maps, or files could not be read again.
-        """
+        """Return the rows of a table and its component or pair columns as numbers."""
+        # Both are empty without the table: the run had no maps, or files could not be read again.
         path = self.path / name
         rows = files.read_table(path) if path.is_file() else []
         numbers = [[float(x) for key, x in row.items() if key != "subject"] for row in rows]

@@ -143,10 +143,9 @@ class LeftRightFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClaimFigures:
-    """Number of claimed networks by word, and how alike the release says people are.
+    """Number of claimed networks by word, and how alike the release says people are."""
 
-    Mirror images do not count; a pair that may be one network or two counts once.
-    """
+    # Mirror images do not count; a pair that may be one network or two counts once.
 
     yes: int
     likely: int
@@ -157,6 +156,9 @@ class ClaimFigures:
     few: int = 0  # maps of one to three regions, which are not counted (`maps.of_few_regions`)
     q: float  # share of the common signal that is the same on both sides
     cohort: str  # what such a q meant in cohorts that are known
+    # Networks of other people among the maps: the sum of their probabilities, which a forecast
+    # gives before the run; 0 in results of earlier versions
+    expected: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -319,6 +321,9 @@ def sentence(results: Results) -> str:
     if model.kind == "spatial" and (claims := model.claims) is not None:
         # Images do not count; a pair that may be one network counts once (`algorithms.claims`).
         said = _counted(claims.yes, claims.likely, total, "a network", "networks")
+        if claims.yes < total and claims.expected:
+            n = round(claims.expected)
+            said = f"{said[:-1]}: about {n} {'is' if n == 1 else 'are'} expected to be."
         return f"{said}{_few(claims.few)}"
     if model.kind == "spatial" and (halves := model.halves) is not None:
         again = "found again in other halves of these people"

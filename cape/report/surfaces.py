@@ -83,9 +83,6 @@ def read_cifti(path: Path) -> Array:
     return np.asarray(load_image(path).dataobj, dtype=np.float64).T
 
 
-# -- drawing -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Hemisphere:
     """Vertices of one hemisphere."""

@@ -16,18 +16,8 @@ import numpy as np
 
 from cape.errors import MessageError
 from cape.frozen import dataclass
-from cape.secagg import shamir
+from cape.secagg import keys, shamir, steps
 from cape.secagg.field import Integers, Ring, decode_sum
-from cape.secagg.keys import (
-    KeyRing,
-    MaskLabel,
-    failure,
-    shared_keys,
-    site_order,
-    subtract_stream,
-    verify_signature,
-    zero_sum_mask,
-)
 from cape.secagg.messages import (
     Advertisement,
     MaskShares,
@@ -37,18 +27,6 @@ from cape.secagg.messages import (
     SurvivorSignature,
     SurvivorSignatures,
 )
-from cape.secagg.steps import (
-    Setup,
-    check_enough,
-    check_survivors,
-    commit,
-    commitment,
-    mask_public_key,
-    release_id,
-    roster_of,
-    survivor_statement,
-    wired,
-)
 
 _Reply = TypeVar("_Reply")
 
@@ -57,15 +35,15 @@ _Reply = TypeVar("_Reply")
 class KeyTable:
     """Public facts of a run after U1 has advertised keys."""
 
-    setup: Setup
+    setup: steps.Setup
     advertised: Mapping[str, Advertisement]
     roster: bytes  # digest of U1
 
     @classmethod
-    def of(cls, setup: Setup, advertised: Mapping[str, Advertisement]) -> KeyTable:
+    def of(cls, setup: steps.Setup, advertised: Mapping[str, Advertisement]) -> KeyTable:
         """Return the table of a list that passed `check_advertisements`."""
-        setup = wired(setup, advertised)
-        return cls(setup=setup, advertised=advertised, roster=roster_of(setup, advertised))
+        setup = steps.wired(setup, advertised)
+        return cls(setup=setup, advertised=advertised, roster=steps.roster_of(setup, advertised))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -74,7 +52,7 @@ class PendingSum:
 
     table: KeyTable
     key_set: int
-    label: MaskLabel
+    label: keys.MaskLabel
     participants: tuple[str, ...]
     exchange: bytes
     survivors: tuple[str, ...]
@@ -111,7 +89,7 @@ def collect_masked(
     inbox: Mapping[str, Ring],
     *,
     key_set: int,
-    label: MaskLabel,
+    label: keys.MaskLabel,
     participants: Sequence[str],
 ) -> tuple[PendingSum, Survivors]:
     """Step 3: sum the received vectors and fix the survivors U3.
@@ -121,9 +99,11 @@ def collect_masked(
     another shape.
     """
     setup = table.setup
-    expected = tuple(site_order(participants))
-    exchange = release_id(setup, table.roster, key_set=key_set, label=label, participants=expected)
-    check_survivors(setup, inbox)
+    expected = tuple(keys.site_order(participants))
+    exchange = steps.release_id(
+        setup, table.roster, key_set=key_set, label=label, participants=expected
+    )
+    steps.check_survivors(setup, inbox)
     total = np.zeros(label.size, dtype=np.uint64)
     for site, vector in inbox.items():
         if vector.shape != total.shape:
@@ -136,7 +116,7 @@ def collect_masked(
         label=label,
         participants=expected,
         exchange=exchange,
-        survivors=tuple(site_order(inbox)),
+        survivors=tuple(keys.site_order(inbox)),
         total=total,
     )
     return pending, Survivors(sites=pending.survivors)
@@ -148,10 +128,10 @@ def collect_signatures(
     """Step 3b; SecureAggregationError for fewer than t, or if another list is signed."""
     messages = _enough(pending.table.setup, inbox)
     # Sites check them too, but here the error can name the site.
-    statement = survivor_statement(pending.exchange, pending.survivors)
+    statement = steps.survivor_statement(pending.exchange, pending.survivors)
     entries = pending.table.advertised
     for site, message in messages.items():
-        verify_signature(entries[site].identity_key, statement, message.signature, site=site)
+        keys.verify_signature(entries[site].identity_key, statement, message.signature, site=site)
     return SurvivorSignatures(signatures={site: m.signature for site, m in messages.items()})
 
 
@@ -179,22 +159,24 @@ def unmask_sum(pending: PendingSum, inbox: Mapping[str, MaskShares], *, bound: i
             table, {v: m.self_masks[u] for v, m in messages.items() if u in m.self_masks}
         )
         # Shamir shares carry no check: one false share gives a seed that was not advertised.
-        if commit(seed) != commitment(entries[u], pending.key_set):
-            raise failure(f"the shares do not give the self mask of {u}")
-        subtract_stream(total, seed, label)
+        if steps.commit(seed) != steps.commitment(entries[u], pending.key_set):
+            raise keys.failure(f"the shares do not give the self mask of {u}")
+        keys.subtract_stream(total, seed, label)
     # Survivors also masked against the dropped sites, whose halves of the pairs are missing.
-    for u in site_order(dropped):
+    for u in keys.site_order(dropped):
         # A site without a neighbour among the survivors leaves no mask behind.  Computed plans have
         # no such site (k is above S - t).
         if partners := survivors & table.setup.partners(u):  # pragma: no branch
             shares = {v: m.mask_keys[u] for v, m in messages.items() if u in m.mask_keys}
-            ring = KeyRing(site=u, secret_key=_secret(table, shares))
-            if ring.public_key != mask_public_key(entries[u], pending.key_set):
-                raise failure(f"the shares do not give the mask key of {u}")
-            peers = {site: mask_public_key(entries[site], pending.key_set) for site in partners}
-            pairs = shared_keys(ring, peers, digest=table.roster, salt=table.setup.salt)
+            ring = keys.KeyRing(site=u, secret_key=_secret(table, shares))
+            if ring.public_key != steps.mask_public_key(entries[u], pending.key_set):
+                raise keys.failure(f"the shares do not give the mask key of {u}")
+            peers = {
+                site: steps.mask_public_key(entries[site], pending.key_set) for site in partners
+            }
+            pairs = keys.shared_keys(ring, peers, digest=table.roster, salt=table.setup.salt)
             # Adding its zero-sum term towards the survivors completes their sum.
-            total += zero_sum_mask(pairs, label)
+            total += keys.zero_sum_mask(pairs, label)
     sizes = table.setup.sizes
     return SurvivorSum(
         total=decode_sum([total], bound=bound),
@@ -203,10 +185,10 @@ def unmask_sum(pending: PendingSum, inbox: Mapping[str, MaskShares], *, bound: i
     )
 
 
-def _enough(setup: Setup, replies: Mapping[str, _Reply]) -> dict[str, _Reply]:
+def _enough(setup: steps.Setup, replies: Mapping[str, _Reply]) -> dict[str, _Reply]:
     """Return the replies in `site_order`, at least t of them."""
-    check_enough(replies, threshold=setup.threshold)
-    return {site: replies[site] for site in site_order(replies)}
+    steps.check_enough(replies, threshold=setup.threshold)
+    return {site: replies[site] for site in keys.site_order(replies)}
 
 
 def _secret(table: KeyTable, shares: Mapping[str, bytes]) -> bytes:

@@ -1,7 +1,7 @@
 """Fixed point: real answers of subjects to bounded integers, and the modular sum to integers.
 
 The clip in exact integer arithmetic carries the sensitivity.  This module has no noise, masks or
-sites.  Source: docs/threat-model.md, "Secure sum, step by step".
+sites.  Source: docs/secure-sum.md, "One sum".
 An integer u means u / gamma with gamma = 2^log2_gamma.  Scaling a float64 by a power of two is
 exact; only rounding to integers changes a value.
 """
@@ -120,11 +120,9 @@ def _float_clip(rows: _Floats, *, rho: float) -> _Floats:
 
 
 def _integer_clip(scaled: _Floats, *, clip_int: int, shape: _Shape) -> Integers:
-    """Round, then clip exactly (steps 3 and 4); this alone guarantees the bound for any input.
-
-    A row of squared norm n2 > clip_int^2 is scaled: with q = ceil(sqrt(n2)) each entry becomes
-    floor(|u_i| clip_int / q), so the squares sum to at most n2 clip_int^2 / q^2 <= clip_int^2.
-    """
+    """Round, then clip exactly (steps 3 and 4); this alone guarantees the bound for any input."""
+    # A row of squared norm n2 > clip_int^2 is scaled: with q = ceil(sqrt(n2)) each entry becomes
+    # floor(|u_i| clip_int / q), so the squares sum to at most n2 clip_int^2 / q^2 <= clip_int^2.
     rounded = np.rint(scaled)
     # "not <=" includes NaN; the other values cannot overflow the cast to int64.
     wild = ~(np.max(np.abs(rounded), axis=1, initial=0.0) <= clip_int)

@@ -55,7 +55,7 @@ def unknown_shares(n_sites: int, survivors: int, *, assumed: int, colluders: int
 
     For ``aggregation=secagg`` with t = `survivors` and S_C = `assumed`.  With more colluders than
     the run can bear, both secrets of a site can be opened, and only its own share remains
-    (docs/threat-model.md, "SecureAgg").  Below 1: they know all shares.
+    (docs/secure-sum.md, "SecureAgg").  Below 1: they know all shares.
     """
     one_list = 2 * survivors > n_sites + colluders
     kept = colluders <= assumed or (one_list and plan_graph(n_sites, survivors, assumed) is None)

@@ -2,11 +2,11 @@
 
 Every pair of sites shares a key that the aggregator does not know; both stretch it to one key
 stream, one adds it, the other subtracts it.  All terms cancel, one site's alone is uniform.
-Source: docs/threat-model.md, "Zero-sum noise"; Bonawitz et al. 2017, section 4.  With pinned keys
-`advertisement` is signed in phase `zero-sum`, the 32 bytes of `roster_digest` in `zero-sum.probe`
-(docs/threat-model.md, "Active aggregator" and "Vault").  Not here: entropy (callers hand in bytes)
-and messages.  lp(b) is the length of b as 4 bytes little endian, then b; integers are 8 bytes
-little endian, text is UTF-8.  No exception text and no repr holds key bytes.
+Source: docs/secure-sum.md, "Zero-sum noise" and "Vault"; Bonawitz et al. 2017, section 4.  With
+pinned keys `advertisement` is signed in phase `zero-sum`, the 32 bytes of `roster_digest` in
+`zero-sum.probe` (docs/threat-model.md, "Active aggregator").  Not here: entropy (callers hand in
+bytes) and messages.  lp(b) is the length of b as 4 bytes little endian, then b; integers are 8
+bytes little endian, text is UTF-8.  No exception text and no repr holds key bytes.
 """
 
 from __future__ import annotations
@@ -127,10 +127,9 @@ class PairKeys:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskLabel:
-    """Label of one vector of masks, `size` entries, for `field` of the reply in this round.
+    """Label of one vector of masks, `size` entries, for `field` of the reply in this round."""
 
-    Labels of two releases differ: equal masks would reveal the difference of the vectors.
-    """
+    # Labels of two releases differ: equal masks would reveal the difference of the vectors.
 
     phase: str
     round: int
@@ -261,10 +260,8 @@ def exchange(
 
 
 def zero_sum_mask(pairs: PairKeys, label: MaskLabel) -> Ring:
-    """Zero-sum noise e_s of one site, uint64 (d,): the sum over all sites is 0 modulo 2^64.
-
-    ``sum(P_sj, j > s) - sum(P_js, j < s)``, P the stream of a pair.  Never use a label twice.
-    """
+    """Zero-sum noise e_s of one site, uint64 (d,): the sum over all sites is 0 modulo 2^64."""
+    # ``sum(P_sj, j > s) - sum(P_js, j < s)``, P the stream of a pair.  Never use a label twice.
     total = np.zeros(label.size, dtype=np.uint64)
     info, own = label.info(), pairs.site.encode()  # once, not for each of S - 1 peers
     for peer, key in pairs.keys.items():
@@ -342,10 +339,8 @@ def check_pinned(entries: Sequence[KeyRosterEntry], *, pinned: Mapping[str, byte
 
 
 def seal(key: bytes, plaintext: bytes, *, context: bytes, nonce: bytes) -> bytes:
-    """Encrypt for storage, ChaCha20-Poly1305: `nonce` (12 bytes, drawn by the caller), then text.
-
-    `context` is authenticated and not stored.
-    """
+    """Encrypt for storage, ChaCha20-Poly1305: `nonce` (12 bytes, from the caller), then text."""
+    # `context` is authenticated and not stored.
     check_length(key, "vault key")
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, plaintext, context)
 

@@ -33,10 +33,9 @@ class SealedShares:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SealedShareBook:
-    """Step 2, aggregator: `sharers` are U2; `addressed` maps receiver to sender to ciphertext.
+    """Step 2, aggregator: `sharers` are U2; `addressed` maps receiver to sender to ciphertext."""
 
-    A site needs only its own entry of `addressed`; some engines send it no other.
-    """
+    # A site needs only its own entry of `addressed`; some engines send it no other.
 
     sharers: tuple[str, ...]
     addressed: Mapping[str, Mapping[str, bytes]]

@@ -1,7 +1,7 @@
 """Shamir sharing of 32-byte secrets over the prime field of 2^521 - 1 (Shamir 1979).
 
 Fewer than `threshold` shares say nothing.  Shares carry no check of their own: callers compare with
-a public commitment.  Layout in docs/threat-model.md, "SecureAgg".
+a public commitment.  Layout in docs/secure-sum.md, "SecureAgg".
 """
 
 import functools

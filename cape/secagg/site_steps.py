@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from cape.errors import MessageError
 from cape.frozen import dataclass
-from cape.secagg import shamir
+from cape.secagg import shamir, steps
 from cape.secagg.field import Ring
 from cape.secagg.keys import (
     KEY_BYTES,
@@ -43,20 +43,6 @@ from cape.secagg.messages import (
     SurvivorSignatures,
 )
 from cape.secagg.shamir import SHARE_BYTES, TokenBytes
-from cape.secagg.steps import (
-    PAIR_BYTES,
-    Setup,
-    check_enough,
-    check_survivors,
-    commit,
-    mask_public_key,
-    release_id,
-    roster_of,
-    share_context,
-    share_info,
-    survivor_statement,
-    wired,
-)
 
 # Every share key encrypts one message only, so the nonce may be constant.
 _NONCE = bytes(12)
@@ -84,7 +70,7 @@ class OpenRelease:
 class ReadySite:
     """State between releases, and during one (`release`)."""
 
-    setup: Setup
+    setup: steps.Setup
     site: str
     roster: bytes  # roster digest of U1, whose public keys are `advertised`
     advertised: Mapping[str, Advertisement]
@@ -102,7 +88,7 @@ class ReadySite:
 class AdvertisedSite:
     """State after step 1; `own` is the message."""
 
-    setup: Setup
+    setup: steps.Setup
     site: str
     own: Advertisement
     share_key: bytes = field(repr=False)
@@ -121,18 +107,16 @@ class SharedSite:
 
 
 def advertise(
-    setup: Setup,
+    setup: steps.Setup,
     *,
     site: str,
     identity_secret: bytes,
     token_bytes: TokenBytes,
     opening: bytes = b"",
 ) -> AdvertisedSite:
-    """Step 1: draw the keys of the run; `own` of the state goes to the aggregator.
-
-    `identity_secret` is an Ed25519 key of 32 bytes: the pinned one, or one drawn for this run;
-    `opening` what this site committed to, its part of the graph.
-    """
+    """Step 1: draw the keys of the run; `own` of the state goes to the aggregator."""
+    # `identity_secret` is an Ed25519 key of 32 bytes: the pinned one, or one drawn for this run;
+    # `opening` what this site committed to, its part of the graph.
     # All sets at once: the run then needs no further exchange of keys before a release.
     share_key = token_bytes(KEY_BYTES)
     key_sets = tuple(
@@ -141,7 +125,7 @@ def advertise(
     )
     keys = public_key(private_key_from_bytes(share_key))
     for one in key_sets:
-        keys += public_key(private_key_from_bytes(one.mask_key)) + commit(one.seed)
+        keys += public_key(private_key_from_bytes(one.mask_key)) + steps.commit(one.seed)
     own = Advertisement(
         keys=keys,
         identity_key=identity_public_key(identity_secret),
@@ -170,13 +154,13 @@ def share(
     # Others would encrypt their shares to the changed key.
     if advertised.get(site) != state.own:
         raise failure("the own advertisement was changed")
-    setup = wired(state.setup, advertised)
-    roster, partners = roster_of(setup, advertised), setup.partners(site)
+    setup = steps.wired(state.setup, advertised)
+    roster, partners = steps.roster_of(setup, advertised), setup.partners(site)
     shares = _split_sets(setup, {site, *partners}, state.key_sets, token_bytes)
     # The aggregator relays all shares, so each is encrypted for its receiver.
     sealed = {
         peer: _cipher(state, advertised, roster, site, peer).encrypt(
-            _NONCE, shares[peer], share_context(setup, site, peer)
+            _NONCE, shares[peer], steps.share_context(setup, site, peer)
         )
         for peer in partners & advertised.keys()
     }
@@ -196,17 +180,17 @@ def accept_shares(state: SharedSite, book: SealedShareBook) -> ReadySite:
     """
     first, setup, site = state.first, state.first.setup, state.first.site
     sharers = set(book.sharers)
-    check_enough(sharers, threshold=setup.threshold)
+    steps.check_enough(sharers, threshold=setup.threshold)
     # A site that the list leaves out must not continue as if it were in U2.
     if site not in sharers or not sharers <= state.advertised.keys():
         raise failure("the sites that shared are not those that advertised")
     received, ciphertexts = {site: state.own_shares}, book.addressed.get(site, {})
     for sender in site_order(sharers & setup.partners(site)):
         cipher = _cipher(first, state.advertised, state.roster, sender, site)
-        context = share_context(setup, sender, site)
+        context = steps.share_context(setup, sender, site)
         received[sender] = _open(cipher, ciphertexts.get(sender, b""), context, sender=sender)
         # Find malformed shares now, before anything is masked, not at a drop-out.
-        if len(received[sender]) != PAIR_BYTES * setup.n_sets:
+        if len(received[sender]) != steps.PAIR_BYTES * setup.n_sets:
             raise failure(f"the shares of {sender} have a wrong length")
     held = tuple(
         {sender: _pair(shares, k) for sender, shares in received.items()}
@@ -226,7 +210,10 @@ def accept_shares(state: SharedSite, book: SealedShareBook) -> ReadySite:
 
 
 def _split_sets(
-    setup: Setup, holders: Collection[str], key_sets: Sequence[KeySet], token_bytes: TokenBytes
+    setup: steps.Setup,
+    holders: Collection[str],
+    key_sets: Sequence[KeySet],
+    token_bytes: TokenBytes,
 ) -> dict[str, bytes]:
     """Share both secrets of all sets: per holder its `PAIR_BYTES` for every set."""
     # Coordinates of U0, which do not depend on the list of advertisements.
@@ -254,7 +241,7 @@ def _cipher(
     """AEAD for the one message from `sender` to `receiver`, one of whom is this site."""
     # The info holds sender and receiver, so the two directions of a pair have different keys.
     secret = private_key_from_bytes(own.share_key)
-    info = share_info(roster, sender, receiver)
+    info = steps.share_info(roster, sender, receiver)
     peer = receiver if sender == own.site else sender
     public = advertised[peer].keys[:KEY_BYTES]
     return ChaCha20Poly1305(exchange(secret, public, peer=peer, salt=own.setup.salt, info=info))
@@ -269,7 +256,7 @@ def _open(cipher: ChaCha20Poly1305, sealed: bytes, context: bytes, *, sender: st
 
 def _pair(shares: bytes, key_set: int) -> bytes:
     """Cut out the two shares of one key set and check their form."""
-    pair = shares[PAIR_BYTES * key_set : PAIR_BYTES * (key_set + 1)]
+    pair = shares[steps.PAIR_BYTES * key_set : steps.PAIR_BYTES * (key_set + 1)]
     shamir.read_share(pair[:SHARE_BYTES])
     shamir.read_share(pair[SHARE_BYTES:])
     return pair
@@ -289,12 +276,12 @@ def mask_input(
     # The mask keys of a site that dropped out earlier were opened, so its masks hide nothing.
     if not {state.site} <= set(participants) <= set(state.alive):
         raise failure("the sites asked are not those that are left")
-    check_enough(set(participants), threshold=state.setup.threshold)
+    steps.check_enough(set(participants), threshold=state.setup.threshold)
     own = state.key_sets[0]
     ring = KeyRing(site=state.site, secret_key=own.mask_key)
     among = state.setup.partners(state.site).intersection(participants)
     peers = {
-        peer: mask_public_key(entry, state.used)
+        peer: steps.mask_public_key(entry, state.used)
         for peer, entry in state.advertised.items()
         if peer in among
     }
@@ -304,7 +291,7 @@ def mask_input(
     add_stream(masked, own.seed, label)
     masked += noisy
     release = OpenRelease(
-        exchange=release_id(
+        exchange=steps.release_id(
             state.setup, state.roster, key_set=state.used, label=label, participants=participants
         ),
         participants=tuple(site_order(participants)),
@@ -332,11 +319,11 @@ def sign_survivors(state: ReadySite, listed: Survivors) -> tuple[ReadySite, Surv
     if release.survivors:
         raise MessageError("E202", problem="the survivors of this release are signed already")
     survivors = tuple(site_order(set(listed.sites)))
-    check_survivors(state.setup, survivors)
+    steps.check_survivors(state.setup, survivors)
     # If this site were listed as dropped, its mask key would be opened although it sent a vector.
     if not {state.site} <= set(survivors) <= set(release.participants):
         raise failure("the survivors are not sites of this release")
-    statement = survivor_statement(release.exchange, survivors)
+    statement = steps.survivor_statement(release.exchange, survivors)
     message = SurvivorSignature(signature=sign(state.identity_secret, statement))
     after = replace(state, alive=survivors, release=replace(release, survivors=survivors))
     return after, message
@@ -353,8 +340,8 @@ def unmask(state: ReadySite, book: SurvivorSignatures) -> tuple[ReadySite, MaskS
     survivors = release.survivors
     if not survivors or not book.signatures.keys() <= set(survivors):
         raise failure("the signatures are not those of the survivors")
-    check_enough(book.signatures, threshold=state.setup.threshold)
-    statement = survivor_statement(release.exchange, survivors)
+    steps.check_enough(book.signatures, threshold=state.setup.threshold)
+    statement = steps.survivor_statement(release.exchange, survivors)
     for signer, signature in book.signatures.items():
         key = state.advertised[signer].identity_key
         verify_signature(key, statement, signature, site=signer)

@@ -4,7 +4,7 @@ After Bonawitz et al. 2017, figure 4: advertise keys (1), share secrets (2), sen
 agree on who survived (3b), unmask (4).  Each step is a pure function of a frozen state and one
 message.  Any failed check ends the run.  Steps 1 and 2 carry `n_sets` key sets at once, one per
 release.  Each is used once: with a reused set, a drop-out in the second release would open the
-first.  Source: docs/threat-model.md, "SecureAgg".
+first.  Source: docs/secure-sum.md, "SecureAgg".
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -13,25 +13,13 @@ from typing import Final
 
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
+from cape.secagg import keys
 from cape.secagg.graph import GraphPlan, neighbourhoods, plan_graph
-from cape.secagg.keys import (
-    KEY_BYTES,
-    KeyRosterEntry,
-    MaskLabel,
-    advertisement,
-    failure,
-    lp,
-    roster_digest,
-    sha256,
-    site_order,
-    u64,
-    verify_signature,
-)
 from cape.secagg.messages import Advertisement
 from cape.secagg.shamir import SHARE_BYTES
 
 # Public part of a key set: X25519 key of the pairwise masks, commitment of the self mask
-SET_BYTES: Final = 2 * KEY_BYTES
+SET_BYTES: Final = 2 * keys.KEY_BYTES
 
 # Shares of one key set: of the secret mask key, then of the self-mask seed
 PAIR_BYTES: Final = 2 * SHARE_BYTES
@@ -88,19 +76,19 @@ class Setup:
         if self.plan is None:
             return None
         if not self.graph_seed:
-            raise failure("the graph is not known yet")
-        return neighbourhoods(tuple(site_order(self.sizes)), self.graph_seed, self.plan)
+            raise keys.failure("the graph is not known yet")
+        return neighbourhoods(tuple(keys.site_order(self.sizes)), self.graph_seed, self.plan)
 
     @property
     def coordinates(self) -> dict[str, int]:
         """Shamir x-coordinate of every site: 1 + index in the sorted roster."""
-        return {site: 1 + i for i, site in enumerate(site_order(self.sizes))}
+        return {site: 1 + i for i, site in enumerate(keys.site_order(self.sizes))}
 
 
 def check_enough(sites: Collection[str], *, threshold: int) -> None:
     """Raise SecureAggregationError unless at least `threshold` sites are left."""
     if len(sites) < threshold:
-        raise failure(f"{len(sites)} sites are left, {threshold} are needed")
+        raise keys.failure(f"{len(sites)} sites are left, {threshold} are needed")
 
 
 def check_advertisements(setup: Setup, listed: Mapping[str, Advertisement]) -> None:
@@ -113,24 +101,28 @@ def check_advertisements(setup: Setup, listed: Mapping[str, Advertisement]) -> N
         raise MessageError("E202", problem="a site that did not join advertises keys")
     check_enough(listed, threshold=setup.threshold)
     parts: list[bytes] = []
-    for site in site_order(listed):
+    for site in keys.site_order(listed):
         entry = listed[site]
-        if len(entry.keys) != KEY_BYTES + SET_BYTES * setup.n_sets:
-            raise failure(f"the keys of {site} have a wrong length")
-        parts += [entry.keys[i : i + KEY_BYTES] for i in range(0, len(entry.keys), KEY_BYTES)]
+        if len(entry.keys) != keys.KEY_BYTES + SET_BYTES * setup.n_sets:
+            raise keys.failure(f"the keys of {site} have a wrong length")
+        parts += [
+            entry.keys[i : i + keys.KEY_BYTES] for i in range(0, len(entry.keys), keys.KEY_BYTES)
+        ]
         parts.append(entry.identity_key)
-        signed = advertisement(site, entry.keys, salt=setup.salt)
-        verify_signature(entry.identity_key, signed, entry.signature, site=site)
+        signed = keys.advertisement(site, entry.keys, salt=setup.salt)
+        keys.verify_signature(entry.identity_key, signed, entry.signature, site=site)
     # A site that advertises a key of another site could receive that site's secrets.
     if len(set(parts)) != len(parts):
-        raise failure("an advertised key repeats")
+        raise keys.failure("an advertised key repeats")
     if setup.plan is not None:
         # A site that saw the parts of the others and then withheld its own could choose the graph.
         if listed.keys() != setup.sizes.keys():
-            raise failure("the graph needs the part of every site, and one is missing")
+            raise keys.failure("the graph needs the part of every site, and one is missing")
         for site, entry in listed.items():
             if commit_part(entry.opening) != setup.commitments.get(site):
-                raise failure(f"the part of {site} in the graph is not the one it committed to")
+                raise keys.failure(
+                    f"the part of {site} in the graph is not the one it committed to"
+                )
 
 
 def wired(setup: Setup, listed: Mapping[str, Advertisement]) -> Setup:
@@ -138,64 +130,62 @@ def wired(setup: Setup, listed: Mapping[str, Advertisement]) -> Setup:
     if setup.plan is None:
         return setup
     # The salt depends on the roster and so on every commitment, which came before every part.
-    mixed = b"".join(lp(listed[site].opening) for site in site_order(listed))
-    seed = sha256(lp(b"cape/1/graph") + setup.salt + mixed)
+    mixed = b"".join(keys.lp(listed[site].opening) for site in keys.site_order(listed))
+    seed = keys.sha256(keys.lp(b"cape/1/graph") + setup.salt + mixed)
     return replace(setup, commitments={}, graph_seed=seed)
 
 
 def commit_part(opening: bytes) -> bytes:
     """Commit to a site's part of the graph: 32 random bytes, so the hash hides them."""
-    return sha256(lp(b"cape/1/graph-part") + opening)
+    return keys.sha256(keys.lp(b"cape/1/graph-part") + opening)
 
 
 def check_survivors(setup: Setup, survivors: Collection[str]) -> None:
-    """Raise SecureAggregationError for a list that no honest site may sign.
-
-    A list of fewer than t, or, in a graph, with a site that has fewer than t' neighbours on the
-    list, could reveal parts of the sum (docs/privacy.md, "Many sites").
-    """
+    """Raise SecureAggregationError for a list that no honest site may sign."""
+    # A list of fewer than t, or, in a graph, with a site that has fewer than t' neighbours on the
+    # list, could reveal parts of the sum (docs/privacy.md, "Many sites").
     check_enough(survivors, threshold=setup.threshold)
     if (wiring := setup.wiring) is not None:
         among = frozenset(survivors)
         for site in survivors:
             if len(wiring[site] & among) < setup.share_threshold:
-                raise failure(f"{site} has too few neighbours among the survivors")
+                raise keys.failure(f"{site} has too few neighbours among the survivors")
 
 
-def roster_entries(setup: Setup, listed: Mapping[str, Advertisement]) -> list[KeyRosterEntry]:
+def roster_entries(setup: Setup, listed: Mapping[str, Advertisement]) -> list[keys.KeyRosterEntry]:
     """Roster of U1: the public key of an entry is its whole `Advertisement.keys`."""
     return [
-        KeyRosterEntry(
+        keys.KeyRosterEntry(
             site=site,
             n_subjects=setup.sizes[site],
             public_key=listed[site].keys,
             identity_key=listed[site].identity_key,
         )
-        for site in site_order(listed)
+        for site in keys.site_order(listed)
     ]
 
 
 def roster_of(setup: Setup, listed: Mapping[str, Advertisement]) -> bytes:
     """Roster digest of U1, bound into every key of this run."""
-    return roster_digest(roster_entries(setup, listed))
+    return keys.roster_digest(roster_entries(setup, listed))
 
 
 def mask_public_key(entry: Advertisement, key_set: int) -> bytes:
     """X25519 public key for the pairwise masks of one key set."""
     # After the key for shares; see `Advertisement.keys`.
-    start = KEY_BYTES + SET_BYTES * key_set
-    return entry.keys[start : start + KEY_BYTES]
+    start = keys.KEY_BYTES + SET_BYTES * key_set
+    return entry.keys[start : start + keys.KEY_BYTES]
 
 
 def commitment(entry: Advertisement, key_set: int) -> bytes:
     """Advertised commitment of the self-mask seed of one key set."""
-    start = 2 * KEY_BYTES + SET_BYTES * key_set
-    return entry.keys[start : start + KEY_BYTES]
+    start = 2 * keys.KEY_BYTES + SET_BYTES * key_set
+    return entry.keys[start : start + keys.KEY_BYTES]
 
 
 def commit(seed: bytes) -> bytes:
     """Commit to a self-mask seed: 32 random bytes, so the hash hides them."""
-    return sha256(lp(b"cape/1/b") + seed)
+    return keys.sha256(keys.lp(b"cape/1/b") + seed)
 
 
 # Texts "cape/1/..." keep the uses of SHA-256 and HKDF apart; each other part has a fixed length or
@@ -203,31 +193,31 @@ def commit(seed: bytes) -> bytes:
 
 
 def release_id(
-    setup: Setup, roster: bytes, *, key_set: int, label: MaskLabel, participants: Iterable[str]
+    setup: Setup, roster: bytes, *, key_set: int, label: keys.MaskLabel, participants: Iterable[str]
 ) -> bytes:
     """Exchange id of steps 3, 3b and 4: a digest of all values that must be equal at all sites."""
-    where = setup.salt + u64(1) + roster + u64(key_set)
+    where = setup.salt + keys.u64(1) + roster + keys.u64(key_set)
     who = _sites(participants)
-    return sha256(lp(b"cape/1/release") + where + lp(label.to_bytes()) + who)
+    return keys.sha256(keys.lp(b"cape/1/release") + where + keys.lp(label.to_bytes()) + who)
 
 
 def survivor_statement(exchange: bytes, survivors: Iterable[str]) -> bytes:
     """Bytes signed in step 3b: this release counts exactly these sites."""
-    return lp(b"cape/1/survivors") + exchange + _sites(survivors)
+    return keys.lp(b"cape/1/survivors") + exchange + _sites(survivors)
 
 
 def share_info(roster: bytes, sender: str, receiver: str) -> bytes:
     """HKDF info of the key that encrypts the one message from `sender` to `receiver`."""
-    return lp(b"cape/1/share") + roster + lp(sender.encode()) + lp(receiver.encode())
+    return keys.lp(b"cape/1/share") + roster + keys.lp(sender.encode()) + keys.lp(receiver.encode())
 
 
 def share_context(setup: Setup, sender: str, receiver: str) -> bytes:
     """Associated data of that message: run, step 2, number 1 of the run, sender, receiver."""
-    ends = lp(sender.encode()) + lp(receiver.encode())
-    return setup.salt + u64(2) + u64(1) + ends
+    ends = keys.lp(sender.encode()) + keys.lp(receiver.encode())
+    return setup.salt + keys.u64(2) + keys.u64(1) + ends
 
 
 def _sites(sites: Iterable[str]) -> bytes:
     """Encode a set of sites: count, then ids in `site_order`."""
-    ordered = [lp(site.encode()) for site in site_order(sites)]
-    return u64(len(ordered)) + b"".join(ordered)
+    ordered = [keys.lp(site.encode()) for site in keys.site_order(sites)]
+    return keys.u64(len(ordered)) + b"".join(ordered)

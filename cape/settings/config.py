@@ -16,16 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 from cape.counting import number_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
+from cape.settings import words
 from cape.settings.option import Value, coerce, did_you_mean, option, out_of_range
-from cape.settings.words import (
-    CIFTI,
-    confound_columns,
-    parse_columns,
-    parse_entities,
-    parse_exclusions,
-    parse_shape,
-    parse_strategy,
-)
 
 if TYPE_CHECKING:  # one computation has it
     from cape.settings.question import Question
@@ -165,16 +157,16 @@ class Config:
 
     @property
     def of_cifti(self) -> bool:
-        return self.feature_space in CIFTI
+        return self.feature_space in words.CIFTI
 
     @property
     def declared_columns(self) -> tuple[str, ...]:
-        return parse_columns(self.columns)
+        return words.parse_columns(self.columns)
 
     @property
     def declared_features(self) -> int:
         """D of array files from the settings; 0: not given."""
-        pixels = math.prod(parse_shape(self.image_shape)) if self.image_shape else 0
+        pixels = math.prod(words.parse_shape(self.image_shape)) if self.image_shape else 0
         return self.n_features or pixels or len(self.declared_columns)
 
     def check(self) -> None:
@@ -210,15 +202,15 @@ class Config:
         # It names a member of an archive, so it must contain no path.
         if not self.variable.isidentifier():
             raise out_of_range("variable", self.variable, "a name of letters, digits and _")
-        confound_columns(self.confounds)
-        parse_strategy(self.confound_strategy)
+        words.confound_columns(self.confounds)
+        words.parse_strategy(self.confound_strategy)
         if self.bids_filter != "auto":
-            parse_entities(self.bids_filter)
+            words.parse_entities(self.bids_filter)
         if self.of_cifti and self.smoothing_fwhm:
             problem = f"smoothing_fwhm with feature_space={self.feature_space}"
             do = "smooth on the surface first, such as with wb_command -cifti-smoothing."
             raise ConfigError("E012", problem=problem, do=do)
-        parse_exclusions(self.bids_exclude)
+        words.parse_exclusions(self.bids_exclude)
 
     def _check_layout(self) -> None:
         names = self.declared_columns
@@ -226,7 +218,7 @@ class Config:
             raise out_of_range(
                 "columns", self.columns[:60], "different names, such as dmn,salience"
             )
-        pixels = math.prod(parse_shape(self.image_shape)) if self.image_shape else 0
+        pixels = math.prod(words.parse_shape(self.image_shape)) if self.image_shape else 0
         said = {"n_features": self.n_features, "image_shape": pixels, "columns": len(names)}
         said = {name: n for name, n in said.items() if n}
         if len(set(said.values())) > 1:

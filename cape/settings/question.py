@@ -625,8 +625,7 @@ def parse_measure(outcomes: str, networks: str) -> Measure | None:
     if not networks.strip():
         do = "name the maps in their order (cape init --maps does)."
         raise ConfigError("E013", setting="networks", do=do)
-    pairs = [_network(part) for part in _split(networks, ",")]
-    names, domains = (tuple(column) for column in zip(*pairs, strict=True))
+    names, domains = (tuple(column) for column in zip(*named_networks(networks), strict=True))
     _check_once("networks", names, MAX_NETWORKS)
     if len(names) < 2:
         raise out_of_range("networks", networks[:60], _NETWORKS, "name two maps or more.")
@@ -649,6 +648,11 @@ def parse_measure(outcomes: str, networks: str) -> Measure | None:
 def count_networks(networks: str) -> int:
     """Return how many maps a text names, also one that `parse_measure` refuses."""
     return len(_split(networks, ","))
+
+
+def named_networks(networks: str) -> tuple[tuple[str, str], ...]:
+    """Return the name and the domain, which may be "", of each map that a text names; E011."""
+    return tuple(map(_network, _split(networks, ",")))
 
 
 def _network(part: str) -> tuple[str, str]:

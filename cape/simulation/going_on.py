@@ -39,6 +39,18 @@ def goes_on(work: Path) -> bool:
     return (work / BEGUN).is_file() and (work / STATE).is_file()
 
 
+def seed_of_stopped(work: Path) -> int | None:
+    """Return the seed of the run that was stopped here; None without one that can be read."""
+    if not goes_on(work):
+        return None
+    try:
+        begun: Any = parse_json((work / BEGUN).read_bytes())
+        seed: int = begun["policy"]["simulation_seed"]
+    except (OSError, ValueError, CapeError, LookupError, TypeError):
+        return None  # `read_state` says that it is damaged
+    return seed if seed >= 0 else None
+
+
 def read_state(work: Path, setup: RunSetup, sites: Mapping[str, Path]) -> Document | None:
     """Return the state of the stopped run, None without one.
 

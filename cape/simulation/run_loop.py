@@ -115,7 +115,7 @@ class ProgressLine(Progress):
 
 
 OnProgress = Callable[[ProgressLine], None]
-# Called with (stage, subjects done, subjects of all sites): "read", then "report".
+# Called with (stage, subjects done, subjects of all sites): "read", then "report"; or "read once".
 OnSubject = Callable[[str, int, int], None]
 
 

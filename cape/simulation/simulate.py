@@ -43,11 +43,11 @@ from cape.report.network_maps import Brought
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, RESERVED, Config
 from cape.settings.own_words import POLICY_FILE
-from cape.simulation.going_on import goes_on, note_begin, read_state, write_state
+from cape.simulation.going_on import goes_on, note_begin, read_state, seed_of_stopped, write_state
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup, was_stopped
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way, notices
 from cape.site.files import folder_lock, why_and_where
-from cape.site.places import IN_PLACE, WORK, SitePlaces
+from cape.site.places import IN_PLACE, STATE, WORK, SitePlaces
 from cape.site.policy import NO_LEDGER, SitePolicy, load_policy
 from cape.space.feature_space import FeatureSpace
 
@@ -81,8 +81,9 @@ def simulate(directory: Path, options: RunOptions, find_way: FindWay = find_way)
     computation, config = configured(chosen)
     # Comparisons without a guarantee always have a seed, which marks them as simulations.
     if seed is None and computation.simulation_only:
-        seed = secrets.randbelow(2**31)
-        options = dataclasses.replace(options, replace=True)  # nobody can type this seed again
+        # Nobody can type a drawn seed again: a run that was stopped goes on with its own.
+        before = None if options.replace else seed_of_stopped(out / WORK)
+        seed = secrets.randbelow(2**31) if before is None else before
     limit = options.policy
     if limit is None:
         # One person has data and noise here, so the limits of a policy would not protect.
@@ -172,6 +173,7 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
             setup = dataclasses.replace(setup, notices={s: tuple(told[s]) for s in told})
             _collect(work, out, list(sites))
             setup.write(out)
+            empty(work)
         except BaseException as err:  # passed on
             _leave_run(work, sites)
             _keep_errors(work, out)
@@ -313,7 +315,7 @@ def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
         # the run itself, which tells them to each site.
         if lists[site].doubled:
             findings.raise_if_blocked()
-    if recurring := labels_that_recur(lists):
+    if recurring := labels_that_recur({site: people.stated for site, people in lists.items()}):
         warnings.warn(recurring, LabelsWarning, stacklevel=3)
     return lists
 
@@ -437,7 +439,9 @@ def nearness(maps: Array, unmixing: Array, planted: Array) -> tuple[float | None
 
 
 def empty(work: Path) -> None:
-    # Not the folder itself, which is locked; a link is removed, its target is not.
+    # Its state first: without the rest nothing goes on.  Not the folder itself, which is locked;
+    # a link is removed, its target is not.
+    (work / STATE).unlink(missing_ok=True)
     for path in work.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -446,8 +450,12 @@ def empty(work: Path) -> None:
 
 
 def _check_no_result(out: Path) -> None:
-    """Raise ConfigError for a finished run in `out`: its budget figures are still needed."""
-    if (out / "consortium" / "privacy.json").is_file():
+    """Raise ConfigError for a finished run in `out`: its budget figures are still needed.
+
+    Not while a run that was stopped lies there: its results are in place but for the last file, or
+    it was begun with ``--replace``.
+    """
+    if (out / "consortium" / "privacy.json").is_file() and not goes_on(out / WORK):
         problem = f"{out} holds a finished run, and its privacy.json says what was spent"
         do = "choose another --out, or give it up with cape simulate --replace."
         raise ConfigError("E016", problem=problem, do=do)

@@ -20,28 +20,9 @@ from cape.errors import CapeWarning, ConfigError, SubjectsWarning
 from cape.frozen import dataclass
 from cape.protocol.phases import Computation
 from cape.settings.config import Config
+from cape.simulation import run_loop, transports
 from cape.simulation.going_on import write_state
 from cape.simulation.memory import MemoryTransport, contents_of
-from cape.simulation.run_loop import (
-    BEFORE_JOIN,
-    OnProgress,
-    OnSubject,
-    ProgressLine,
-    RunOptions,
-    RunSetup,
-    run_to_end,
-)
-from cape.simulation.transports import (
-    ActiveSites,
-    DocumentTransport,
-    Drop,
-    InProcess,
-    NewProcess,
-    PartyRunner,
-    Transport,
-    make_places,
-    read_drop,
-)
 from cape.site.site_data import FileSource
 
 
@@ -49,10 +30,10 @@ from cape.site.site_data import FileSource
 class Play:
     """A run to be played; its results are written below `work`."""
 
-    setup: RunSetup
+    setup: run_loop.RunSetup
     sites: Mapping[str, Path]
     work: Path
-    options: RunOptions  # of its caller; what is played stands in `setup`
+    options: run_loop.RunOptions  # of its caller; what is played stands in `setup`
     state: Document | None = None  # after the last exchange of a run that goes on
 
     @property
@@ -102,29 +83,29 @@ def in_memory(play: Play) -> None:
     _run_to_end(transport, play)
 
 
-def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> None:
+def in_documents(play: Play, parties: AbstractContextManager[transports.PartyRunner]) -> None:
     """Play a run whose parties are called with documents, as an engine calls them.
 
     `parties` is entered after folders and policies exist, because containers mount them.
     """
     computation, _, _, active = _bound(play)
-    make_places((*play.sites, "remote"), play.setup.policy, play.work, play.sites)
+    transports.make_places((*play.sites, "remote"), play.setup.policy, play.work, play.sites)
     # Sites have no default computation.
     settings = {"computation": computation.name, **play.setup.settings}
     with parties as call:
-        documents = DocumentTransport(play.sites, settings, play.work, call, active)
+        documents = transports.DocumentTransport(play.sites, settings, play.work, call, active)
         _run_to_end(documents, play)
 
 
-def _on_this_computer(kind: type[InProcess | NewProcess], play: Play) -> None:
+def _on_this_computer(kind: type[transports.InProcess | transports.NewProcess], play: Play) -> None:
     parties = kind(play.sites, play.work, play.options.store, play.maps)
     in_documents(play, nullcontext(parties))
 
 
 WAYS: Mapping[str, Way] = {
     "memory": Way(play=in_memory),
-    "wire": Way(play=partial(_on_this_computer, InProcess)),
-    "process": Way(play=partial(_on_this_computer, NewProcess)),
+    "wire": Way(play=partial(_on_this_computer, transports.InProcess)),
+    "process": Way(play=partial(_on_this_computer, transports.NewProcess)),
 }
 
 
@@ -136,9 +117,9 @@ def find_way(through: str, ways: Mapping[str, Way] = WAYS) -> Way:
     return ways[through]
 
 
-def _run_to_end(transport: Transport, play: Play) -> None:
+def _run_to_end(transport: transports.Transport, play: Play) -> None:
     epsilon = float(play.setup.settings.get("epsilon") or 0.0)
-    last = BEFORE_JOIN
+    last = run_loop.BEFORE_JOIN
     if play.state is not None:
         last = transport.go_on(play.state)
         at = f"exchange {last.exchange} of {last.exchanges}"
@@ -146,10 +127,10 @@ def _run_to_end(transport: Transport, play: Play) -> None:
         warnings.warn(text, CapeWarning, stacklevel=4)
     # Elsewhere a container or an engine has homes of sites that end with it.
     keep = partial(write_state, play.work) if play.setup.through in WAYS else None
-    run_to_end(transport, _telling(play), epsilon=epsilon, last=last, keep=keep)
+    run_loop.run_to_end(transport, _telling(play), epsilon=epsilon, last=last, keep=keep)
 
 
-def _telling(play: Play) -> OnProgress:
+def _telling(play: Play) -> run_loop.OnProgress:
     """Return `on_progress` of the options, which first warns of what the sites are told.
 
     The user of a simulation has the data of all sites, so what a site is told alone is told here,
@@ -157,7 +138,7 @@ def _telling(play: Play) -> OnProgress:
     """
     waiting, then = [play], play.options.on_progress
 
-    def on_progress(line: ProgressLine) -> None:
+    def on_progress(line: run_loop.ProgressLine) -> None:
         for lines in notices(waiting.pop()).values() if waiting else ():
             warnings.warn("\n".join(lines), SubjectsWarning, stacklevel=4)
         if then is not None:
@@ -178,15 +159,21 @@ def notices(play: Play) -> dict[str, tuple[str, ...]]:
     return told
 
 
-def _bound(play: Play) -> tuple[Computation[Any], Config, list[Drop], ActiveSites]:
+def _bound(
+    play: Play,
+) -> tuple[Computation[Any], Config, list[transports.Drop], transports.ActiveSites]:
     computation, config = configured(play.setup.settings)
     phases = computation.bind(config).phases
-    drops = [read_drop(text, sites=play.sites, phases=phases) for text in play.setup.drops]
-    active = ActiveSites(list(play.sites), drops, survives=config.aggregation == "secagg")
+    drops = [
+        transports.read_drop(text, sites=play.sites, phases=phases) for text in play.setup.drops
+    ]
+    active = transports.ActiveSites(
+        list(play.sites), drops, survives=config.aggregation == "secagg"
+    )
     return computation, config, drops, active
 
 
-def _count_together(sources: Mapping[str, FileSource], on_subject: OnSubject) -> None:
+def _count_together(sources: Mapping[str, FileSource], on_subject: run_loop.OnSubject) -> None:
     """Report each subject with its number among those of all sites."""
     sizes = [source.count() for source in sources.values()]
 

@@ -464,7 +464,6 @@ class AggregatorContext(_Party):
         super().__init__(config)
         self.addresses = addresses
         self._page, self._name = page, name
-        self.lost: frozenset[str] = frozenset()
         self.outcome: Outcome | None = None
         self.kept = {} if kept is None else kept
         self._folder = folder

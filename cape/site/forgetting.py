@@ -2,8 +2,9 @@
 
 Deleted is what was made of the person's data: entries of the data store, time courses, maps and
 rows of tables in private folders, lines of notes, arrays and journals of runs that cannot go on.
-A private folder whose writer was killed, and the working folder of a simulation that was, go as a
-whole: nothing in them tells whose all of it is, and a run that goes on makes them again.  The
+A private folder whose writer was killed, the working folder of a simulation that was, and notes
+without a private folder go as a whole: nothing tells whose all of it is, and a run that goes on
+makes them again.  The
 ledger of all runs is only read: what was spent stays spent, or a person who comes back would begin
 a new account.
 
@@ -42,10 +43,12 @@ from cape.site.policy import NO_LEDGER
 from cape.site.store import FileStore, JoinRecord
 
 _NOTES: Final = ("site-error.txt", "site-notice.txt")
+_UNTOLD: Final = "findings by file, and no table tells whose the files are"
 # With those that a killed process left half written
 _ARRAYS: Final = "cape-*.arrays*"
 _JOURNAL: Final = ".cape"
 _OF_RUN: Final = "cape-site.json"
+RESULTS_FILE: Final = "results.json"
 # What a simulation's working folder is known by, also one that is half deleted: never by names that
 # other programs use as well
 _IN_WORK: Final = (
@@ -53,6 +56,10 @@ _IN_WORK: Final = (
     *("*/cache/cape-*", "replaced/*/private", "replaced/*/cape-*"),
 )
 BUSY: Final = "a run computes here now; type this again later"
+NOISELESS: Final = (
+    "exact sums of a run without noise: beside those of a run without this person they tell what "
+    "the person has; delete this folder if the person was in it"
+)
 UNKNOWN: Final = (
     "no ledger here knows its run, which may go on: name the ledger with --file; without one, "
     "delete this folder if the run does not go on; then type this again"
@@ -68,7 +75,7 @@ class Removal:
 
     path: Path
     what: str
-    remove: Callable[[], None]
+    remove: Callable[[], object]
     is_of_all: bool = False  # whoever the person is
 
 
@@ -148,7 +155,7 @@ def traces_of(
     left = [at for at in below if not any(at.is_relative_to(each) for each in gone)]
     of_journals, open_journals = _of_journals((j for j in journals if j.path in left), runs)
     of_runs = [*removals, *_of_arrays(left), *of_journals]
-    stays += open_journals
+    stays += [*open_journals, *(Stays(path=at, why=NOISELESS) for at in left if _is_exact(at))]
     of_person: list[Removal] = []
     for at in (at for at in private if at in left):
         if _is_busy(at):
@@ -180,7 +187,7 @@ def traces_of(
     charged += damaged
     alike = {text for text in labels - own if likeness(bare(text)) == likeness(label)}
     by_name = [each for each in of_person if not each.is_of_all]
-    # A ledger recognises other spellings, and files only this one.
+    # A ledger recognises labels that look alike: there 50 may be the 050 of a folder.
     is_known = own or by_name or (not alike and any(each.listed for each in charged))
     return Traces(
         label=label,
@@ -192,6 +199,13 @@ def traces_of(
     )
 
 
+def _is_exact(at: Path) -> bool:
+    """Tell whether a folder holds results without noise."""
+    with contextlib.suppress(OSError, ValueError, TypeError):  # of another program
+        return files.read_json(at / RESULTS_FILE).get("private") is False
+    return False
+
+
 def _is_busy(at: Path) -> bool:
     return any(is_locked(folder) for folder in at.parents[:_LOCKABLE])
 
@@ -201,7 +215,7 @@ def _is_told(
 ) -> bool:
     """Tell whether files of runs that are not whole name the person."""
     names = (path for at in private for path in at.glob("sub-*"))
-    marks = (f"{BEGUN}*", "given.json*")
+    marks = (f"{BEGUN}*", "given.json*", *_NOTES)
     texts = (path for at in below for mark in marks for path in at.glob(mark))
     notes = (read_note(path) for at in below for path in at.glob(_ARRAYS))
     stacks = (stack for note in notes if isinstance(note, list) for stack in note)
@@ -237,11 +251,6 @@ def _of_killed(folder: Path) -> Iterator[Removal]:
     yield Removal(path=folder, what=what, remove=remove, is_of_all=True)
 
 
-def _rows_of(folder: Path, label: str) -> list[dict[str, str]]:
-    rows = files.read_table(folder / SUBJECT_TABLE)
-    return [row for row in rows if bare(row["label"]) == label]
-
-
 def _files_of(folder: Path, label: str) -> set[str]:
     """Return the names of a person's files, without folders only if no other's is called so."""
     mine, others = set[str](), set[str]()
@@ -252,7 +261,7 @@ def _files_of(folder: Path, label: str) -> set[str]:
 
 def _of_private(folder: Path, label: str) -> Iterator[Removal]:
     """Yield what a private folder holds of a person; a missing page is made again."""
-    rows = _rows_of(folder, label)
+    rows = [r for r in files.read_table(folder / SUBJECT_TABLE) if bare(r["label"]) == label]
     stems = {row["subject"] for row in rows} - {files.EMPTY_CELL}
     named = _names({*(row["label"] for row in rows), *_files_of(folder, label), *stems})
     tables = {
@@ -328,26 +337,54 @@ def _of_notes(folder: Path, named: re.Pattern[str]) -> Iterator[Removal]:
         if not path.is_file():
             continue
         lines = _text(path).splitlines(keepends=True)
-        kept = [line for line in lines if not named.search(line)]
-        if len(kept) < len(lines):
-            text = "".join(kept).encode()
-            yield _rewriting(path, text, len(lines) - len(kept))
+        kept, why = _kept(lines, named, is_told=_tells_whose(folder / PRIVATE, path))
+        if why:
+            yield _rewriting(path, "".join(kept).encode(), why, is_of_all=why == _UNTOLD)
     for path in (folder / f"{name}.partial" for name in (*_NOTES, SETUP_FILE)):
-        if path.is_file() and named.search(_text(path)):
-            what = "what a killed process left half written"
-            yield Removal(path=path, what=what, remove=functools.partial(path.unlink, True))
+        if path.is_file():
+            what, is_of_all = (
+                "what a killed process left half written",
+                not named.search(_text(path)),
+            )
+            remove = functools.partial(path.unlink, True)
+            yield Removal(path=path, what=what, remove=remove, is_of_all=is_of_all)
     path = folder / SETUP_FILE
     setup = files.read_json(path) if path.is_file() else {}
     if isinstance(notices := setup.get("notices"), dict):
-        told = {s: [text for text in notices[s] if not named.search(text)] for s in notices}
-        if n := sum(map(len, notices.values())) - sum(map(len, told.values())):
-            text = json.dumps({**setup, "notices": told}, allow_nan=False, indent=1).encode()
-            yield _rewriting(path, text, n)
+        told = {
+            site: _kept(lines, named, is_told=_is_whole(folder / site / PRIVATE))
+            for site, lines in notices.items()
+        }
+        if whys := {why for _, why in told.values() if why}:
+            left = {site: kept for site, (kept, _) in told.items()}
+            text = json.dumps({**setup, "notices": left}, allow_nan=False, indent=1).encode()
+            yield _rewriting(path, text, "; ".join(sorted(whys)), is_of_all=whys == {_UNTOLD})
 
 
-def _rewriting(path: Path, text: bytes, n: int) -> Removal:
-    what = f"{number_of(n, 'line')} that name{'s' * (n == 1)} the person"
-    return Removal(path=path, what=what, remove=functools.partial(write_atomically, path, text))
+def _tells_whose(private: Path, note: Path) -> bool:
+    """Whether a private folder tells whose the files in a note are: its run wrote it later."""
+    return _is_whole(private) and (private / SITE_JSON).stat().st_mtime_ns > note.stat().st_mtime_ns
+
+
+def _kept(lines: Sequence[str], named: re.Pattern[str], *, is_told: bool) -> tuple[list[str], str]:
+    """Return the lines of a note that stay, and why others go; the first one names no file.
+
+    Unless `is_told` whose the files are, every other line may name one of the person's.
+    """
+    others = [line for line in lines if not named.search(line)]
+    kept = others if is_told else [line for line in lines[:1] if line in others]
+    if n := len(lines) - len(others):
+        return kept, f"{number_of(n, 'line')} that name{'s' * (n == 1)} the person"
+    return kept, _UNTOLD if len(kept) < len(lines) else ""
+
+
+def _rewriting(path: Path, text: bytes, what: str, *, is_of_all: bool) -> Removal:
+    def rewrite() -> None:
+        before = path.stat()
+        write_atomically(path, text)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # for `_tells_whose`
+
+    return Removal(path=path, what=what, remove=rewrite, is_of_all=is_of_all)
 
 
 def _of_store(folder: Path, label: str) -> Iterator[Removal]:
@@ -356,11 +393,7 @@ def _of_store(folder: Path, label: str) -> Iterator[Removal]:
         # Of a label, in all studies: copies, which may lie under other folders than today's files
         what = f"{number_of(entries, 'entry')} of the data store: copies of everybody called "
         what += f"{label}, or of unknown people, in all studies; they are read again when needed"
-        yield Removal(path=folder, what=what, remove=functools.partial(_clear_store, store, label))
-
-
-def _clear_store(store: DataStore, label: str) -> None:
-    store.clear(label)
+        yield Removal(path=folder, what=what, remove=functools.partial(store.clear, label))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -431,7 +464,7 @@ def _of_works(
         inside = [each for each in journals if each.path.is_relative_to(at)]
         if is_locked(at):
             stays.append(Stays(path=at, why=BUSY))
-        elif _is_ended(at) and not (at.parent / "consortium").exists():
+        elif (at / STATE).is_file() and _text(at / STATE).startswith(f'{{"{IN_PLACE}":'):
             stays.append(Stays(path=at, why=TO_END))
         elif not any(_why_it_stays(each, runs) for each in inside):
             what = "all of a simulation that was stopped, and then begins anew"
@@ -439,18 +472,18 @@ def _of_works(
     return removals, stays
 
 
-def _is_ended(work: Path) -> bool:
-    state = work / STATE
-    return state.is_file() and _text(state).startswith(f'{{"{IN_PLACE}":')
-
-
 def _of_arrays(below: Sequence[Path]) -> Iterator[Removal]:
     what = "reduced data of all people of a run, which a run that goes on reads again"
+
+    def remove(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        path.with_suffix(".seen").unlink(missing_ok=True)
+
     for path in (path for at in below for path in sorted(at.glob(_ARRAYS))):
-        yield _of_all(path, what, functools.partial(_unlink, path))
+        yield _of_all(path, what, functools.partial(remove, path))
 
 
-def _of_all(path: Path, what: str, remove: Callable[[], None]) -> Removal:
+def _of_all(path: Path, what: str, remove: Callable[[], object]) -> Removal:
     return Removal(path=path, what=what, remove=remove, is_of_all=True)
 
 
@@ -462,11 +495,6 @@ def _clear_work(work: Path) -> None:
 def _clear(journal: Path) -> None:
     with folder_lock(journal.parent, "this folder", patience=0.0):
         FileStore(journal.parent, journal.parent, "").clear()
-
-
-def _unlink(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    path.with_suffix(".seen").unlink(missing_ok=True)
 
 
 # -- the ledger, which is only read --------------------------------------------------------------

@@ -14,6 +14,7 @@ of its head, never behind, so removed lines are noticed; so is a lost head, as i
 key.
 """
 
+import dataclasses
 import hashlib
 import hmac
 import os
@@ -33,21 +34,9 @@ from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, Spent
 from cape.protocol import wire
 from cape.settings.config import Config
 from cape.settings.own_words import POLICY_FILE
+from cape.site import ledger_lines
 from cape.site.access import AccessRecords, clock_of, make_place, record_request, round_file
 from cape.site.files import appending, side_path, write_atomically
-from cape.site.ledger_lines import (
-    charge_line,
-    damaged_ledger,
-    end_line,
-    forgiven_line,
-    has_head,
-    hold_line,
-    read_whole,
-    run_line,
-    today,
-    unpromised_line,
-    write_head,
-)
 from cape.site.places import SitePlaces
 from cape.site.policy import NO_LEDGER, SitePolicy, limit_of, load_policy, unusable_policy
 
@@ -135,7 +124,7 @@ class LifetimeLedgerFile:
         with self._held() as (spending, lines, append):
             decision = holds.join_with(spending, run, _planned(run, plan), self.limits, self.clock)
             if decision.word == "in" and spending.find(run.run) is None:
-                append(run_line(run, lines, spending.runs))
+                append(ledger_lines.run_line(run, lines, spending.runs))
             return decision
 
     def hold(
@@ -153,7 +142,7 @@ class LifetimeLedgerFile:
                 raise self._lost(spending, nonce)
             record_request(self.path, nonce)
             if decision.writes:
-                append(hold_line(nonce, plan, decision.yields, lines, name))
+                append(ledger_lines.hold_line(nonce, plan, decision.yields, lines, name))
             return decision
 
     def charge(
@@ -188,7 +177,7 @@ class LifetimeLedgerFile:
                 raise self._lost(spending, nonce)
             record_request(self.path, nonce)
             if decision.writes:
-                append(charge_line(nonce, query, lines))
+                append(ledger_lines.charge_line(nonce, query, lines))
             return decision
 
     def end(self, nonce: str, why: Ending, *, by: str = "", text: str = "") -> bool:
@@ -198,14 +187,15 @@ class LifetimeLedgerFile:
         with self._held() as (spending, lines, append):
             ends = holds.may_end(spending.find(nonce), why)
             if ends:
-                append(end_line(nonce, why, lines, by=by, text=text))
+                told = {"by": by, "text": text, "date": ledger_lines.today()}
+                append(ledger_lines.next_line("end", lines, run=nonce, why=why, **told))
             return ends
 
     def forgive(self, forgiven: Forgiven) -> None:
         """Record that open accesses no longer count."""
         make_place(self.path, self.site)
         with self._held() as (_, lines, append):
-            append(forgiven_line(forgiven, lines))
+            append(ledger_lines.next_line("forgiven", lines, **dataclasses.asdict(forgiven)))
 
     @property
     def clock(self) -> Clock:
@@ -233,7 +223,7 @@ class LifetimeLedgerFile:
             used = {run.key for run in spending.runs}
             if not path.exists() and not used:
                 # The head first: a key without one means that lines were lost.
-                write_head(self.path, len(lines), lines[-1] if lines else b"")
+                ledger_lines.write_head(self.path, len(lines), lines[-1] if lines else b"")
                 write_atomically(path, os.urandom(32).hex().encode())
             try:
                 key = bytes.fromhex(path.read_text(encoding="ascii"))
@@ -249,7 +239,7 @@ class LifetimeLedgerFile:
         with self._held() as (spending, lines, append):
             run = spending.find(nonce)
             if run is not None and run.promised:
-                append(unpromised_line(nonce, lines))
+                append(ledger_lines.next_line("unpromised", lines, run=nonce))
 
     def find(self, nonce: str) -> RunSpending:
         run = self.spending().find(nonce)
@@ -281,10 +271,10 @@ class LifetimeLedgerFile:
             def add(line: bytes) -> None:
                 append(line)
                 # After the line, so that a crash never leaves the ledger behind its head.
-                write_head(self.path, len(lines) + 1, line)
+                ledger_lines.write_head(self.path, len(lines) + 1, line)
 
             try:
-                spending = read_whole(self.path, lines)
+                spending = ledger_lines.read_whole(self.path, lines)
             except CapeError as err:
                 raise self._unusable(str(err.fields.get("problem", err))) from err
             yield spending, lines, add
@@ -318,11 +308,6 @@ def lost_key(path: Path, spending: Spending) -> str:
     if not used:
         return ""
     return ("is another one" if _is_another(key, used) else "") if key else "is gone or damaged"
-
-
-def names_the_site(spending: Spending, key: bytes) -> bool:
-    """Tell whether people of a ledger have digests of version 1."""
-    return _fingerprint(key, version=1) in {run.key for run in spending.runs}
 
 
 def _planned(run: RunSpending, plan: Cost) -> Cost:
@@ -393,7 +378,8 @@ class LifetimeLedger:
         promised: bool,
     ) -> RunSpending:
         contexts = [(self.place, self.dataset_id) if self.place else (self.dataset_id,)]
-        if names_the_site(spending, key):  # then people have both digests, and stay the same
+        # People with digests of version 1 have both, and stay the same.
+        if _fingerprint(key, version=1) in {run.key for run in spending.runs}:
             contexts.append((self.file.site, self.dataset_id))
         settings = hashlib.sha256(wire.dumps([computation, config.digest()]))
         return RunSpending(
@@ -401,7 +387,7 @@ class LifetimeLedger:
             dataset=self.dataset_id or self.data.contents,
             people=frozenset(person.digests(key, *contexts) for person in self.data.people),
             computation=computation,
-            date=today(),
+            date=ledger_lines.today(),
             epsilon=config.epsilon,
             delta=config.delta or NO_DELTA,
             promised=promised,
@@ -453,15 +439,15 @@ def read_ledger(path: Path) -> Spending:
 
     StateLostError (E235) if it is damaged or gone, ConfigError (E264) if it is not a ledger.
     """
-    if not path.is_file() and (has_head(path) or key_of(path)):
-        raise damaged_ledger("it is gone, and files beside it are there")
+    if not path.is_file() and (side_path(path, "head").exists() or key_of(path)):
+        raise ledger_lines.damaged_ledger("it is gone, and files beside it are there")
     text = path.read_bytes()
     lines = text[: text.rfind(b"\n") + 1].split(b"\n")[:-1]
     # A file with a head is a damaged ledger.
-    if not has_head(path) and text and not (lines and b'"kind"' in lines[0]):
+    if not side_path(path, "head").exists() and text and not (lines and b'"kind"' in lines[0]):
         do = "name the ledger.jsonl of the site; docs/ledger.md says where it lies."
         raise ConfigError("E264", problem=f"{path} is no ledger of all runs", do=do)
-    return read_whole(path, lines)
+    return ledger_lines.read_whole(path, lines)
 
 
 def ledger_file_of(
@@ -481,6 +467,5 @@ def ledger_file_of(
         return None
     path = folder / policy.ledger_file if policy.ledger_file else Path(home or "") / LEDGER_NAME
     if mapped is not None and path.resolve().is_relative_to(mapped.resolve()):
-        mistake = ConfigError("E269", detail=str(path))
-        raise unusable_policy(site, mistake)
+        raise unusable_policy(site, ConfigError("E269", detail=str(path)))
     return LifetimeLedgerFile(path=path, site=site, limits=limits_of(policy))

@@ -13,7 +13,6 @@ from typing import Any, Final, Literal
 from cape.errors import CapeError, StateLostError
 from cape.frozen import dataclass
 from cape.privacy.cost import Cost, Half
-from cape.privacy.holds import Ending
 from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, sum_up
 from cape.protocol import wire
 from cape.site.files import side_path, write_atomically
@@ -137,7 +136,7 @@ class ForgivenLine(_Line):
     date: str
 
 
-LINE_TYPES: Final[Mapping[str, type[_Line]]] = {
+LINE_TYPES: Final[Mapping[str, Any]] = {
     "run": RunLine, "unpromised": UnpromisedLine, "hold": HoldLine, "charge": ChargeLine,
     "end": EndLine, "forgiven": ForgivenLine,
 }  # fmt: skip
@@ -222,8 +221,7 @@ def run_line(
     run: RunSpending, lines: Sequence[bytes], earlier: Sequence[RunSpending] = ()
 ) -> bytes:
     """Return the line of a run; its people by their difference to the most similar earlier list."""
-    fields = {name: getattr(run, name) for name in AS_THEY_ARE}
-    line = RunLine(**_place(lines), kind="run", people=tuple(sorted(run.people)), **fields)
+    people: dict[str, object] = {"people": tuple(sorted(run.people))}
     lists = {other.people: other.run for other in reversed(earlier)}  # the first run of each list
     if lists:
         near = min(lists, key=lambda people: len(people ^ run.people))
@@ -231,55 +229,33 @@ def run_line(
             added, without = (
                 tuple(sorted(some)) for some in (run.people - near, near - run.people)
             )
-            line = replace(line, people=added, without=without, listed_by=lists[near])
-    return _text(line)
-
-
-def unpromised_line(run: str, lines: Sequence[bytes]) -> bytes:
-    return _text(UnpromisedLine(**_place(lines), kind="unpromised", run=run))
+            people = {"people": added, "without": without, "listed_by": lists[near]}
+    return next_line("run", lines, **people, **{name: getattr(run, name) for name in AS_THEY_ARE})
 
 
 def charge_line(run: str, charge: Charge, lines: Sequence[bytes]) -> bytes:
     fields = {name: getattr(charge, name) for name in CHARGE}
-    return _text(ChargeLine(**_place(lines), kind="charge", run=run, **fields))
+    return next_line("charge", lines, run=run, **fields)
 
 
 def hold_line(
     run: str, plan: Cost, replaces: Sequence[str], lines: Sequence[bytes], name: str = ""
 ) -> bytes:
-    place = {**_place(lines), "date": today(), "replaces": tuple(replaces)}
-    return _text(HoldLine(**place, kind="hold", run=run, mu2=str(plan), name=name))
-
-
-def end_line(
-    run: str, why: Ending, lines: Sequence[bytes], *, by: str = "", text: str = ""
-) -> bytes:
-    place = {**_place(lines), "date": today()}
-    return _text(EndLine(**place, kind="end", run=run, why=why, by=by, text=text))
-
-
-def forgiven_line(forgiven: Forgiven, lines: Sequence[bytes]) -> bytes:
-    fields = dataclasses.asdict(forgiven)
-    return _text(ForgivenLine(**_place(lines), kind="forgiven", **fields))
+    fields = {"mu2": str(plan), "replaces": tuple(replaces), "date": today(), "name": name}
+    return next_line("hold", lines, run=run, **fields)
 
 
 def today() -> str:
     return datetime.date.today().isoformat()
 
 
-def _place(lines: Sequence[bytes]) -> dict[str, Any]:
+def next_line(kind: str, lines: Sequence[bytes], **fields: object) -> bytes:
+    """Return a line that follows `lines`; `fields`: those of its class in `LINE_TYPES`."""
     previous = hashlib.sha256(lines[-1]).hexdigest() if lines else FIRST_LINK
-    return {"v": LINE_FORMAT, "seq": len(lines) + 1, "prev": previous}
-
-
-def _text(line: _Line) -> bytes:
-    document = wire.encode(line, type(line))
+    place = {"v": LINE_FORMAT, "seq": len(lines) + 1, "prev": previous, "kind": kind}
+    document = wire.encode(LINE_TYPES[kind](**place, **fields), LINE_TYPES[kind])
     # Not `wire.dumps`: people read this file.
     return json.dumps(document, sort_keys=True, allow_nan=False).encode("ascii")
-
-
-def has_head(path: Path) -> bool:
-    return side_path(path, "head").exists()
 
 
 def write_head(path: Path, n_lines: int, last: bytes) -> None:

@@ -168,9 +168,8 @@ class SitePolicy:
                 values[name] = mine
             elif name in FIXED:
                 if mine != theirs:
-                    raise PrivacyBudgetError(
-                        "E154", site=site, detail=f"{FOR_SITE}{name} was changed"
-                    )
+                    detail = f"{FOR_SITE}{name} was changed"
+                    raise PrivacyBudgetError("E154", site=site, detail=detail)
                 values[name] = mine
             elif name == "hold_days":
                 values[name] = mine  # no limit: a received file must not shorten it
@@ -355,7 +354,10 @@ def _value(name: str, kind: type, value: Any) -> object:
     if name in PAIR_KEYS:
         return _pairs_of(name, value)
     if name in OWN_WORDS:
-        return _own_words(name, value)
+        try:
+            return getattr(OwnWords.from_mapping({name: value}), name)
+        except FoundError as err:
+            raise _wrong(name, value, str(err)) from None
     if kind is tuple:
         fits = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
     elif kind in (bool, str):
@@ -366,20 +368,12 @@ def _value(name: str, kind: type, value: Any) -> object:
         fits = fits and (kind is float or value == int(value))
     if fits:
         return kind(value)
-    setting, allowed = f"site policy: {name}", ALLOWED[kind].format(least=least)
-    raise ConfigError(
-        "E011", setting=setting, got=value, allowed=allowed, do=f"see cape {VERSION}."
-    )
+    raise _wrong(name, value, ALLOWED[kind].format(least=least))
 
 
-def _own_words(name: str, value: object) -> object:
-    try:
-        return getattr(OwnWords.from_mapping({name: value}), name)
-    except FoundError as err:
-        do = f"see cape {VERSION}."
-        raise ConfigError(
-            "E011", setting=f"site policy: {name}", got=value, allowed=str(err), do=do
-        ) from None
+def _wrong(name: str, value: object, allowed: str) -> ConfigError:
+    setting, do = f"site policy: {name}", f"see cape {VERSION}."
+    return ConfigError("E011", setting=setting, got=value, allowed=allowed, do=do)
 
 
 def _pairs_of(name: str, value: Any) -> tuple[tuple[float, float], ...]:
@@ -391,10 +385,7 @@ def _pairs_of(name: str, value: Any) -> tuple[tuple[float, float], ...]:
         limit_of(pairs)
     except (TypeError, ValueError, OverflowError, ConfigError):
         allowed = "a list of pairs [epsilon, delta], such as [[8, 1e-5]]; [] = no limit"
-        do = f"see cape {VERSION}."
-        raise ConfigError(
-            "E011", setting=f"site policy: {name}", got=value, allowed=allowed, do=do
-        ) from None
+        raise _wrong(name, value, allowed) from None
     return tuple(sorted(set(pairs)))
 
 

@@ -83,7 +83,7 @@ class FileSource:
         self._base, self._site, self._working = base, site, working
         self._strict, self._stop = strict, stop_if_most_fail
         self._words, self._min_group = words, min_group
-        # Called with "read" or "report", and how many subjects were read so far
+        # Called with "read", "read once" or "report", and how many subjects were read so far
         self.on_subject: Callable[[str, int], None] = lambda stage, done: None
         self.is_read = False  # whether anybody's data were looked at
         sources = ("data", "manifest", "bids")
@@ -119,6 +119,9 @@ class FileSource:
                 check_layout_is_said(files.listed, self.config)
                 opened()
 
+            # Maps of single people need their voxels again, a comparison's rows do not.
+            stage = "read" if self.config.question is None else "read once"
+
             def loaded() -> SiteData:
                 accepted, self._reduced = load_site(
                     self._base,
@@ -132,7 +135,7 @@ class FileSource:
                     store=None if self._store is None else DataStore.open(self._store),
                     before_records=opened,
                     before_reading=reading,
-                    on_subject=lambda done, total: self.on_subject("read", done),
+                    on_subject=lambda done, total: self.on_subject(stage, done),
                     words=self._words,
                     maps=self._maps,
                 )
@@ -229,6 +232,11 @@ class FileSource:
         return listed_people(self._data(), self.config)
 
     @property
+    def stated(self) -> frozenset[str]:
+        """Labels of the listed people; never leave the site."""
+        return frozenset(self._data().listed)
+
+    @property
     def space(self) -> FeatureSpace:
         """Feature space, with the templates that the settings ask for."""
         space = self._data().space
@@ -284,6 +292,7 @@ class FileSource:
                 except (DataError, OSError):
                     return
 
+        files_of = dict(zip(data.listed, data.files, strict=True))
         subjects = tuple(
             SubjectFacts(
                 label=subject.label,
@@ -306,7 +315,7 @@ class FileSource:
         digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
         return PrivateSummary(
             subjects=subjects,
-            failed=data.failed,
+            failed={label: files_of[label] for label in data.failed},
             counted=self.counted,
             checks=tuple(checks),
             policy={**fields, "digest": digest},
@@ -341,10 +350,17 @@ class ArraySource:
 
     site: SiteData
     config: Config
+    stated: frozenset[str] = frozenset()  # labels that names of files or lists state
 
     @classmethod
     def of(
-        cls, people: Sequence[Person], space: FeatureSpace, config: Config, findings: Findings
+        cls,
+        people: Sequence[Person],
+        space: FeatureSpace,
+        config: Config,
+        findings: Findings,
+        *,
+        stated: frozenset[str] = frozenset(),
     ) -> Self:
         """Check the people of a site as `load_site` does; `findings`: of their names.
 
@@ -367,7 +383,7 @@ class ArraySource:
             stop = DataError("E100", site=site, detail=detail)
             stop.explain(file=False)
             raise stop
-        return cls(site=accepted, config=config)
+        return cls(site=accepted, config=config, stated=stated)
 
     @property
     def notice(self) -> str:

@@ -31,13 +31,7 @@ from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.ports import Stacks
 from cape.secagg.keys import open_sealed, seal
-from cape.site.files import (
-    appending,
-    create_own_file,
-    make_own_folder,
-    sync_folder,
-    write_atomically,
-)
+from cape.site import files
 from cape.site.policy import SitePolicy
 
 if TYPE_CHECKING:  # most rounds read no data
@@ -154,7 +148,7 @@ class FileStore:
         # Files of an earlier run never match.
         self.clear()
         self.resume(nonce, vault_key, 1)
-        make_own_folder(self._root)
+        files.make_own_folder(self._root)
         self._folder.mkdir(mode=0o700)
 
     def resume(self, nonce: str, vault_key: bytes, seq: int) -> None:
@@ -190,7 +184,7 @@ class FileStore:
         text = json.dumps({"answer": answer}, allow_nan=False)
         # One file, so both are there or neither; the engine can only ask for the last answer again.
         lines = wire.dumps(wire.encode(receipt, Receipt)), text.encode("ascii")
-        write_atomically(self._root / RECEIPT, b"\n".join(lines))
+        files.write_atomically(self._root / RECEIPT, b"\n".join(lines))
         for name in self._sealed:  # only now are the secrets of earlier rounds used up
             for older, path in self._versions(name):
                 if older < seq:
@@ -214,7 +208,7 @@ class FileStore:
         try:
             # No round depends on these lines.  Charges are also in the answer, on disk before a
             # byte leaves, and in the ledger of all runs, on disk before noise is drawn.
-            with appending(self._folder / name, party, durable=False) as (lines, append):
+            with files.appending(self._folder / name, party, durable=False) as (lines, append):
                 if line not in lines:
                     append(line)
         except FileNotFoundError:
@@ -233,7 +227,7 @@ class FileStore:
 
     def write_join(self, record: JoinRecord) -> None:
         document = wire.encode(record, JoinRecord)
-        write_atomically(self._folder / "given.json", wire.dumps(document))
+        files.write_atomically(self._folder / "given.json", wire.dumps(document))
 
     def read_join(self) -> JoinRecord:
         """StateLostError if it is gone or damaged."""
@@ -252,7 +246,7 @@ class FileStore:
         # The nonce depends on the secret: a copied folder cannot seal two texts under one nonce.
         mixed = hashlib.blake2b(context + secret, key=self.vault_key, digest_size=12)
         sealed = seal(self.vault_key, secret, context=context, nonce=mixed.digest())
-        write_atomically(self._folder / f"vault-{name}.{self.seq}", sealed)
+        files.write_atomically(self._folder / f"vault-{name}.{self.seq}", sealed)
         self._sealed.add(name)
 
     def secret(self, name: str) -> bytes:
@@ -287,7 +281,7 @@ class FileStore:
             # `report` can be done again; without it, `report` is repeated and needs none of them.
             with contextlib.suppress(OSError):
                 (self._root / RECEIPT).unlink(missing_ok=True)
-                sync_folder(self._root)
+                files.sync_folder(self._root)
             shutil.rmtree(self._root, ignore_errors=True)
 
     # -- working arrays: memory-mapped, in a folder that others may write into
@@ -313,7 +307,7 @@ class FileStore:
                 if stored and not is_checked and is_settled(stamp):
                     with contextlib.suppress(OSError):
                         os.fsync(file.fileno())  # a power cut must not lose trusted data
-                        with create_own_file(seen) as note:
+                        with files.create_own_file(seen) as note:
                             note.write(repr(stamp).encode())
         except OSError:
             return None

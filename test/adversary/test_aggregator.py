@@ -155,10 +155,8 @@ def test_an_owner_who_does_not_say_how_many_sites_there_are_gets_no_card() -> No
 
 
 def alone_among_invented(n_false: int) -> tuple[float, float]:
-    """Return (certified, claimed) mu of one real site whose S - 1 fellows are the aggregator's.
-
-    It knows their noise and takes off their masks: the owner's own number of sites is kept.
-    """
+    """Return (certified, claimed) mu of one real site whose S - 1 fellows are the aggregator's."""
+    # It knows their noise and takes off their masks: the owner's own number of sites is kept.
     size, n_rounds = 600, 36
     bits = coins(size)
     matrices = tuple(3.0 * np.diag(bits).astype(np.float32)[:, k : k + 1] for k in range(size))
@@ -181,14 +179,10 @@ def alone_among_invented(n_false: int) -> tuple[float, float]:
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("n_false", [2, 3, 9])
-def test_one_real_site_among_invented_ones_is_seen_behind_its_own_share_of_the_noise(
-    n_false,
-) -> None:
-    """21,600 bits at mu 1.  More than claimed is learned, and no more than the page says.
-
-    False alarm below 1e-6; too little is certified below 1e-5 (4.6 standard errors are left
-    of two invented sites).
-    """
+def test_one_real_site_among_invented_ones_is_seen_behind_its_own_share_of_the_noise(n_false):
+    """21,600 bits at mu 1.  More than claimed is learned, and no more than the page says."""
+    # False alarm below 1e-6; too little is certified below 1e-5 (4.6 standard errors are left of
+    # two invented sites).
     certified, claimed = alone_among_invented(n_false)
     shares = noise_shares_of(tiny.settings(), n_false + 1)
     bound = claimed * math.sqrt(shares)
@@ -250,10 +244,8 @@ def test_a_forged_digest_of_the_settings_is_refused_by_every_site() -> None:
 
 
 def test_owners_settings_that_differ_between_sites_end_in_join() -> None:
-    """A server that changes n_sites on the way changes what all sites compare.
-
-    An aggregator that compares nothing is met by the digest in the roster: it has one only.
-    """
+    """A server that changes n_sites on the way changes what all sites compare."""
+    # An aggregator that compares nothing is met by the digest in the roster: it has one only.
     link = joined_link()
     for party in list(link._parties.values())[:2]:
         party.config = replace(link._config, n_sites=40)
@@ -328,10 +320,8 @@ def keys_in_the_middle(link: Any) -> dict[str, tuple[str, ...]]:
 
 
 def test_keys_in_the_middle_leave_every_site_another_fingerprint() -> None:
-    """On the aggregator's word nothing in the run notices: learned is as among invented sites.
-
-    What each site computes by itself tells people who compare it past the aggregator.
-    """
+    """On the aggregator's word nothing in the run notices: learned is as among invented sites."""
+    # What each site computes by itself tells people who compare it past the aggregator.
     link = joined_link(key_trust="aggregator")
     shown = keys_in_the_middle(link)
     for site, keys in shown.items():
@@ -549,10 +539,8 @@ def test_a_new_computer_is_refused_until_each_site_took_its_line_out(tmp_path) -
 
 
 def test_a_folder_set_back_to_before_the_first_run_meets_all_anew(tmp_path) -> None:
-    """What is left: all of a site's memory, key and list, from a snapshot before it met anybody.
-
-    It then has a new key, which the others refuse: so it takes all sites to be set back.
-    """
+    """What is left: all of a site's memory, key and list, from a snapshot before it met anybody."""
+    # It then has a new key, which the others refuse: so it takes all sites to be set back.
     tiny.released(remembering(tmp_path))
     shutil.rmtree(tmp_path / "site0")
     link = remembering(tmp_path)

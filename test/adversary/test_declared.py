@@ -48,9 +48,6 @@ def runs_of(name: str) -> Iterator[helper.Consortium]:
         yield run
 
 
-# -- lies ------------------------------------------------------------------------------------------
-
-
 def changed(document: Any, pool: list[Any], rng: np.random.Generator) -> Any:
     """Return a JSON document with one to three leaves, lists or members changed."""
     document = copy.deepcopy(document)
@@ -114,9 +111,6 @@ def told(run: helper.Consortium, pool: list[Any], rng: np.random.Generator) -> A
         return None
 
 
-# -- what is declared ------------------------------------------------------------------------------
-
-
 def check_declared(run: helper.Consortium, envelope: AnyEnvelope) -> list[np.ndarray]:
     """Hold an answer to the list; return the words of its masked vectors."""
     body = envelope.body
@@ -168,9 +162,7 @@ def check_packed(run: helper.Consortium, labels: str, maps: str) -> None:
     [pytest.param(n, "fast") for n in names()]
     + [pytest.param(n, "long", marks=pytest.mark.trust) for n in names()],
 )
-def test_nothing_but_declared_fields_leaves_whatever_an_aggregator_says(
-    name: str, length: str
-) -> None:
+def test_nothing_but_declared_fields_leaves_whatever_an_aggregator_says(name, length) -> None:
     """1,000 lies over all computations; in the long form to each.  Deterministic."""
     rng = np.random.default_rng(49)
     runs = list(runs_of(name))

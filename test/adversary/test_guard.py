@@ -76,8 +76,6 @@ def test_no_cell_of_a_table_ends_a_site(tmp_path: Path, cell: str) -> None:
 @pytest.mark.parametrize(
     ("name", "chosen"), [(name, chosen) for name in UNITS for chosen in UNITS[name]]
 )
-def test_a_range_whose_unit_vanishes_or_overflows_is_refused(
-    name: str, chosen: dict[str, object]
-) -> None:
+def test_a_range_whose_unit_vanishes_or_overflows_is_refused(name, chosen) -> None:
     with pytest.raises(ConfigError, match="E011"):
         load(name).config.from_input({**helper.settings_of(name), **chosen})

@@ -360,9 +360,7 @@ def test_headers_that_differ_are_told_to_the_site_alone(tmp_path) -> None:
     assert data.failed == ("sub-03",)
 
 
-def test_a_table_of_records_whose_header_is_not_the_owners_is_refused_by_its_header(
-    tmp_path,
-) -> None:
+def test_a_table_of_records_whose_header_is_not_the_owners_is_refused_by_its_header(tmp_path):
     site = tmp_path / "local1"
     site.mkdir()
     (site / "records.csv").write_text("who,a,b\n" + "".join(f"s{m},{m},1\n" for m in range(5)))
@@ -502,10 +500,8 @@ def test_no_file_of_a_study_of_parcels_is_asked_what_it_holds(tmp_path) -> None:
 
 
 def test_a_sphere_that_names_a_persons_file_as_its_points_is_not_read(tmp_path) -> None:
-    """Its digest would leave in `join`: bytes of anybody, at any place, for nothing.
-
-    One vertex will do, which lies on a sphere whatever it says.
-    """
+    """Its digest would leave in `join`: bytes of anybody, at any place, for nothing."""
+    # One vertex will do, which lies on a sphere whatever it says.
     told = set()
     for seed in (1, 2):
         site = write_series(tmp_path / str(seed) / "local1", seed=seed)
@@ -543,10 +539,8 @@ def test_an_atlas_cannot_be_the_image_of_a_person(worlds, tmp_path) -> None:
 
 
 def test_who_is_a_copy_is_asked_last_so_one_person_moves_one_contribution(tmp_path) -> None:
-    """A copy under an odd header once left the site, and its original with it.
-
-    The sum of Y'Y of unit norm moves by sqrt 2 at most if one person is replaced, and moved by 2.
-    """
+    """A copy under an odd header once left the site, and its original with it."""
+    # The sum of Y'Y of unit norm moves by sqrt 2 at most if one person is replaced, and moved by 2.
     X = [series(m, 40)[:3] for m in range(4)]
     normal, odd = ["abc"] * 4, ["abx", *["abc"] * 3]
     pairs = {"copy": ([X[1], *X[1:]], odd), "other": ([-2.0 * X[1], *X[1:]], normal)}
@@ -603,9 +597,7 @@ def test_a_question_that_fails_before_anybody_is_read_locks_nobody_out(tmp_path,
 
 
 @pytest.mark.parametrize("end", ["too large", "out of memory"])
-def test_a_table_of_records_that_ends_a_run_is_a_question_that_counts(
-    tmp_path, monkeypatch, end
-) -> None:
+def test_a_table_of_records_that_ends_a_run_is_a_question_that_counts(tmp_path, monkeypatch, end):
     """One person's row may be what makes the table too much; a list of names is none."""
     (tmp_path / "site").mkdir()
     rows = [f"s{m},{m}.25,{-m}" for m in range(7)]
@@ -634,9 +626,7 @@ def test_a_table_of_records_that_ends_a_run_is_a_question_that_counts(
     assert told[2].startswith("CAPE-E239 ")
 
 
-def test_a_site_that_lets_content_stop_a_run_tells_one_sentence_and_not_often(
-    worlds, tmp_path
-) -> None:
+def test_a_site_that_lets_content_stop_a_run_tells_one_sentence_and_not_often(worlds, tmp_path):
     policy = LEDGER + "stop_for_data = true\nmax_refusals = 2\n"
     owner = Owner(tmp_path / "owner", worlds[1], policy)
     told = [owner.ask(min_timepoints=n) for n in (70, 75, 5, 90)]
@@ -651,9 +641,7 @@ def test_a_site_that_lets_content_stop_a_run_tells_one_sentence_and_not_often(
     assert other.ask(min_timepoints=70).startswith("CAPE-E100 ")
 
 
-def test_a_site_most_of_whose_people_fail_tells_one_sentence_and_not_often(
-    worlds, tmp_path
-) -> None:
+def test_a_site_most_of_whose_people_fail_tells_one_sentence_and_not_often(worlds, tmp_path):
     """By the shipped policy; one person more or less who fails tells nothing."""
     owner = Owner(tmp_path / "owner", worlds[0], "max_refusals = 2\n" + SHIPPED)
     told = [owner.ask(min_timepoints=n) for n in (121, 10**6, 5)]
@@ -711,9 +699,7 @@ def test_a_walk_to_the_median_person_ends_after_three_answers_under_the_shipped_
     assert asks.charges == 0
 
 
-def test_a_walk_of_a_columns_range_ends_after_three_answers_under_the_shipped_policy(
-    tmp_path,
-) -> None:
+def test_a_walk_of_a_columns_range_ends_after_three_answers_under_the_shipped_policy(tmp_path):
     """31 runs that ended after `join` once put the median IQ of a site into 94.65 to 94.8."""
     rng = np.random.default_rng(3)
     site = tmp_path / "local1"
@@ -760,9 +746,7 @@ def test_a_wait_behind_own_runs_says_that_most_pass_and_counts(worlds, tmp_path)
     assert told == ["CAPE-E236"] * 2 + ["CAPE-E239"] * 2
 
 
-def test_a_consortium_that_sets_up_may_try_the_same_settings_as_often_as_it_likes(
-    worlds, tmp_path
-) -> None:
+def test_a_consortium_that_sets_up_may_try_the_same_settings_as_often_as_it_likes(worlds, tmp_path):
     """Another site failed, its budget was refused, a site was added: nothing is asked anew."""
     asks = Owner(tmp_path / "owner", worlds[0], "")
     for n_sites in (3, 4, 5, 6, 7):
@@ -831,10 +815,8 @@ def spend(owner: Owner, epsilon: float) -> None:
 
 @pytest.mark.parametrize("named", [False, True])
 def test_the_total_of_all_runs_tells_who_was_in_them_and_not_often(worlds, tmp_path, named) -> None:
-    """Before any release, by an epsilon that the owner chose; with `dataset_id` 0 bits.
-
-    Then every run under that name counts, whoever is listed today.
-    """
+    """Before any release, by an epsilon that the owner chose; with `dataset_id` 0 bits."""
+    # Then every run under that name counts, whoever is listed today.
     policy = LEDGER + ('dataset_id = "cohort"\n' if named else "")
     others = write_people(
         tmp_path / "others" / "local1", [series(50 + m, 120) for m in range(PEOPLE)]
@@ -869,9 +851,7 @@ def full(*given: Any, **more: Any) -> None:
 @pytest.mark.parametrize(
     "end", [Killed(), OSError(errno.ENOSPC, "full"), KeyError("ours")], ids=repr
 )
-def test_every_end_of_a_run_that_looked_at_data_counts_until_it_is_answered(
-    end, worlds, tmp_path
-) -> None:
+def test_every_end_of_a_run_that_looked_at_data_counts_until_it_is_answered(end, worlds, tmp_path):
     """Also of a process that can write nothing any more; one run counts once."""
     owner = Owner(tmp_path / "owner", worlds[0], LEDGER + "max_refusals = 2\n")
 
@@ -1006,7 +986,7 @@ def test_an_answer_that_finds_no_room_counts_until_it_is_sent(tmp_path) -> None:
     engine = OfOwner.run(tmp_path, "one").until("mean")
     other = OfOwner.run(tmp_path, "two")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(border, "offload", full)
+        patch.setattr(border.documents, "offload", full)
         with pytest.raises(StoppedError, match="E261"):
             engine.ask("local0")
     with pytest.raises(PrivacyBudgetError, match="E239"):
@@ -1024,7 +1004,7 @@ def test_the_end_of_a_finished_run_asked_again_is_not_counted(tmp_path, monkeypa
     engine.allow("local0", policy)
     engine.until("report")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(border, "offload", full)
+        patch.setattr(border.documents, "offload", full)
         with pytest.raises(StoppedError, match="E261"):
             engine.ask("local0")
     marks = tmp_path / "ledger.jsonl.unanswered"

@@ -38,9 +38,6 @@ def looks_uniform(words: np.ndarray) -> bool:
     return bool(np.abs(words.view(np.int64)).min() > 2**52)
 
 
-# -- different stories -----------------------------------------------------------------------------
-
-
 def without_the_liars_masks(link: Any, told: Mapping[str, Any]) -> np.ndarray:
     """Return the sum of two honest replies less all masks that they share with colluders."""
     total = np.zeros(tiny.SIZE, dtype=np.uint64)
@@ -93,9 +90,6 @@ def test_a_story_that_was_another_one_rounds_ago_leaves_noise_for_ever() -> None
     assert looks_uniform(without_the_liars_masks(link, {"site0": {}, "site1": {}}))
 
 
-# -- keys ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("way", [{}, {"aggregation": "secagg"}])
 def test_a_copied_or_weak_key_is_refused_by_every_site_before_any_charge(way) -> None:
     """0 bits: a site with another's key, or of small order, would know what others share."""
@@ -115,9 +109,6 @@ def test_a_copied_or_weak_key_is_refused_by_every_site_before_any_charge(way) ->
             with pytest.raises(SecureAggregationError):
                 hostile.told(link, site, **told)
             assert not link._parties[site].ledger.events
-
-
-# -- lists of survivors ----------------------------------------------------------------------------
 
 
 class Unmasking:
@@ -195,12 +186,10 @@ def test_a_list_in_another_order_or_with_a_site_twice_opens_nothing_else(order) 
 
 
 def test_a_site_that_is_set_back_between_two_lists_counts_as_one_colluder_more() -> None:
-    """The limit of the protocol: x + g of one site alone, mu sqrt(h) in place of mu.
-
-    With S = 4, t = 3 and S_C = 1 there is no room for one more: a folder that is set back between
-    signing two lists gives both secrets away, and the victim stays behind its own share.  Journal
-    and ledger lie in that folder.  At epsilon 1 the victim's is then 1.835 (docs/privacy.md).
-    """
+    """The limit of the protocol: x + g of one site alone, mu sqrt(h) in place of mu."""
+    # With S = 4, t = 3 and S_C = 1 there is no room for one more: a folder that is set back between
+    # signing two lists gives both secrets away, and the victim stays behind its own share.  Journal
+    # and ledger lie in that folder.  At epsilon 1 the victim's is then 1.835 (docs/privacy.md).
     play = Unmasking()
     told = {VICTIM: [ALL], "site1": [ALL, WITHOUT], "site2": [WITHOUT], LIAR: [ALL, WITHOUT]}
     opened = play.open(told)

@@ -153,11 +153,9 @@ def test_200_restores_of_a_release_give_one_answer_and_one_charge(tmp_path, way,
 
 
 def test_averaging_restores_certifies_no_more_than_one_release() -> None:
-    """The adversary of the audits sets all honest sites back and averages what it decodes.
-
-    False alarm below 1e-6.  With fresh noise 25 restores certify five times the claimed mu, less
-    what 5,000 guesses cannot tell.
-    """
+    """The adversary of the audits sets all honest sites back and averages what it decodes."""
+    # False alarm below 1e-6.  With fresh noise 25 restores certify five times the claimed mu, less
+    # what 5,000 guesses cannot tell.
     statistic, bits = [], []
     for _ in range(5):
         own = auditor.coins(1000)
@@ -293,10 +291,8 @@ def test_another_question_has_another_mask_where_sites_may_drop_out(tmp_path) ->
 def test_the_ledger_of_all_runs_remembers_what_a_folder_that_was_set_back_forgot(
     tmp_path, way, phase, lie
 ) -> None:
-    """0 bits: the same question has the same answer, another one for the round has none.
-
-    Without that ledger it were one release more, or, with lists of survivors, mu sqrt(h).
-    """
+    """0 bits: the same question has the same answer, another one for the round has none."""
+    # Without that ledger it were one release more, or, with lists of survivors, mu sqrt(h).
     engine = engine_of(tmp_path, way, LEDGER).until(phase)
     snapshot, told = Snapshot(engine, tmp_path / "old"), engine.input
     first = engine.ask(THIEF)
@@ -366,12 +362,10 @@ def test_a_snapshot_from_before_join_is_another_run_with_its_own_charges(tmp_pat
 
 
 def test_a_machine_that_is_set_back_as_a_whole_answers_anew_every_time(tmp_path) -> None:
-    """The limit of what a site can know by itself: mu sqrt(n) for n, and one charge on paper.
-
-    Folder, ledger and home come from one moment before `join`, as from a snapshot of a machine.
-    Seen alone here (``noise=local``), so that what each answer adds can be measured.  False alarm
-    below 1e-6: the mean of 36 squares of a normal is .2 to 3 of what is expected.
-    """
+    """The limit of what a site can know by itself: mu sqrt(n) for n, and one charge on paper."""
+    # Folder, ledger and home come from one moment before `join`, as from a snapshot of a machine.
+    # Seen alone here (``noise=local``), so that what each answer adds can be measured.  False alarm
+    # below 1e-6: the mean of 36 squares of a normal is .2 to 3 of what is expected.
     data = helper.write_data(tmp_path / "data")
     settings = helper.settings_of("capemean", computation="capemean", noise="local")
     begin = helper.Engine(tmp_path / "begin" / "work", data, settings, policy=LEDGER)
@@ -436,10 +430,8 @@ def test_two_runs_on_the_same_people_under_other_labels_share_one_budget(tmp_pat
 def test_a_site_that_is_called_by_another_id_is_found_in_its_ledger(
     tmp_path, ledger, named, made_anew, is_found
 ) -> None:
-    """In the ledger that it had: a ledger beside the output of another id is another one.
-
-    One and a half times epsilon 100 by the charge and the plan, of a limit of 120.
-    """
+    """In the ledger that it had: a ledger beside the output of another id is another one."""
+    # One and a half times epsilon 100 by the charge and the plan, of a limit of 120.
     policy = replace(LEDGER, ledger_file=ledger, dataset_id=named, max_total=((120.0, 1e-5),))
     first = engine_of(tmp_path, "capemean")
     first.allow(THIEF, policy)

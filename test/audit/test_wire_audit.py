@@ -308,10 +308,9 @@ HEADER_FLOATS = {"SiteCard.tr_low", "SiteCard.tr_high", "FeatureSpace.affine"}
 
 @every_computation
 def test_a_site_can_send_no_float_made_from_data(name) -> None:
-    """By the types of all replies; and a vector is marked as masked, or as a release.
-
-    With ``noise=local`` a site may send a function of its own noisy integers, marked as a release.
-    """
+    """By the types of all replies; and a vector is marked as masked, or as a release."""
+    # With ``noise=local`` a site may send a function of its own noisy integers, marked as a
+    # release.
     for made, config in configurations(name):
         for phase in made.bind(config).phases.values():
             hints = typing.get_type_hints(phase.reply, include_extras=True)
@@ -457,19 +456,15 @@ def test_masked_words_are_uniform_and_two_runs_on_equal_data_share_none(name, ag
 
 
 def bound(n_words: int) -> float:
-    """Return the limit of |z| over that many words at a false alarm of 1e-6 in all.
-
-    A sum of n terms +-u, u uniform on (-1/2, 1/2), is sub-Gaussian with variance n / 12, so that
-    P(|z| >= t) <= 2 exp(-t^2 / 2) for any n, not only in the limit.
-    """
+    """Return the limit of |z| over that many words at a false alarm of 1e-6 in all."""
+    # A sum of n terms +-u, u uniform on (-1/2, 1/2), is sub-Gaussian with variance n / 12, so that
+    # P(|z| >= t) <= 2 exp(-t^2 / 2) for any n, not only in the limit.
     return math.sqrt(2.0 * math.log(2.0 * n_words / FALSE_ALARM))
 
 
 def regression(name: str, aggregation: str, n_runs: int, *, whole: bool = False) -> np.ndarray:
-    """Return z of every masked word of site local0 against which of two data sets it held.
-
-    In the second one every other row has the other sign: means and products turn their signs.
-    """
+    """Return z of every masked word of site local0 against which of two data sets it held."""
+    # In the second one every other row has the other sign: means and products turn their signs.
     one = helper.datasets()
     turned = {
         s: [X * (1.0 - 2.0 * (np.arange(len(X)) % 2))[:, None] for X in own]

@@ -384,10 +384,8 @@ def _finishes(w: World) -> None:
 def _stopped_by(
     at: Callable[[], World], role: str, stop: Callable[[Path], Callable[[], object]]
 ) -> str:
-    """Let the disk of a party refuse, then take writes again; returns what the party said.
-
-    An empty text: nothing was refused.
-    """
+    """Let the disk of a party refuse, then take writes again; returns what the party said."""
+    # An empty text: nothing was refused.
     w = at()
     party, message = ("local0", w.engine.input) if role == "local" else ("remote", w.inbox())
     text = w.engine.document(party, message)

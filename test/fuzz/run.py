@@ -75,7 +75,7 @@ def main() -> int:
     if sys.argv[1:2] == ["--child"]:
         child(sys.argv[2], sys.argv[3:])
         return 0
-    sys.path[:0] = [str(ROOT), str(HERE)]
+    sys.path[:0] = [str(ROOT), str(HERE), str(HERE.parent)]  # cape, targets, support
     import targets
 
     parser = argparse.ArgumentParser(description="Fuzz every decoder and reader of files.")

@@ -22,27 +22,17 @@ ROLES = ("local", "remote")
 
 @dataclass(frozen=True)
 class Heard:
-    """One message of a run: `content` is what crossed the wire, large arrays put back inside.
+    """One message of a run: `content` is what crossed the wire, large arrays put back inside."""
 
-    Attributes
-    ----------
-    party : str
-        The site that replied, "broadcast" for the aggregator, or "engine" for what the
-        aggregator's process tells COINSTAC itself when a run has ended.
-    files : tuple of str
-        Files that carried large arrays beside the message.
-    """
-
+    # The site that replied, "broadcast" for the aggregator, or "engine" for what the aggregator's
+    # process tells COINSTAC itself when a run has ended
     party: str
     content: bytes
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # that carried large arrays beside the message
 
     @property
     def document(self) -> Any:
         return json.loads(self.content)
-
-
-# -- calls ----------------------------------------------------------------------------------------
 
 
 def imported_from() -> Path:
@@ -110,16 +100,11 @@ def arrays(out: Path) -> None:
     np.save(out / "courses.npy", np.concatenate(courses))
 
 
-# -- the wire -------------------------------------------------------------------------------------
-
-
 @contextmanager
 def listening(heard: list[Heard]) -> Iterator[None]:
-    """Add every message of the runs in this block to `heard`, through memory or processes.
-
-    A run in memory hands over objects: they are written as the wire would carry them.  Of a run in
-    processes the bytes are those on the standard output of each process.
-    """
+    """Add every message of the runs in this block to `heard`, through memory or processes."""
+    # A run in memory hands over objects: they are written as the wire would carry them.  Of a run
+    # in processes the bytes are those on the standard output of each process.
     with _in_memory(heard), _in_processes(heard):
         yield
 
@@ -146,10 +131,8 @@ def _in_memory(heard: list[Heard]) -> Iterator[None]:
 
 @contextmanager
 def _in_processes(heard: list[Heard]) -> Iterator[None]:
-    """Hear the documents of COINSTAC's contract: one process, JSON in, JSON out.
-
-    Sites answer side by side, so an exchange is put in order when its aggregator answers.
-    """
+    """Hear the documents of COINSTAC's contract: one process, JSON in, JSON out."""
+    # Sites answer side by side, so an exchange is put in order when its aggregator answers.
     real, lock, waiting = subprocess.run, threading.Lock(), {}
 
     def run(arguments: Any, *rest: Any, **named: Any) -> Any:

@@ -34,9 +34,6 @@ def _mark(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:3]
 
 
-# -- one content ----------------------------------------------------------------------------------
-
-
 def normal(path: str, content: bytes) -> bytes:
     """Return what is digested of a file.
 
@@ -130,9 +127,6 @@ def _text(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True).encode()
 
 
-# -- two records ----------------------------------------------------------------------------------
-
-
 def differing_fields(recorded: str, content: bytes) -> str:
     """Name the fields of a message whose marks differ."""
     old, fields = _marks(recorded), _fields(content)
@@ -170,12 +164,7 @@ Reader = Callable[[str], bytes]
 def differences(recorded: dict[str, Any], now: dict[str, Any], read: Reader) -> list[str]:
     """Return what differs, in the order in which one thing follows from another.
 
-    Parameters
-    ----------
-    recorded, now : dict
-        Records of one play.
-    read : callable
-        Returns the content of a file, or of a message by its name, as it is now.
+    `read` returns the content of a file, or of a message by its name, as it is now.
     """
     found = shape_differences(recorded, now)
     for name, old in recorded["data"].items():

@@ -42,16 +42,10 @@ PINNED = {
 INHERITED = ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 
 
-# -- outside the process --------------------------------------------------------------------------
-
-
 def play(name: str, through: str, folder: Path) -> dict[str, Any]:
     """Play in a new process, in an empty folder, and return the record.
 
-    Raises
-    ------
-    RuntimeError
-        The process failed; the text is its standard error.
+    RuntimeError with its standard error if the process failed.
     """
     for place in ("home", "play", "kept", "hidden"):
         (folder / place).mkdir(parents=True)
@@ -86,9 +80,6 @@ def _wide_features() -> list[str]:
     known = np.show_config(mode="dicts")["SIMD Extensions"]
     names = [*known.get("found", ()), *known.get("not found", ())]
     return [name for name in names if name.startswith(("AVX512", "X86_V4"))]
-
-
-# -- inside the process ---------------------------------------------------------------------------
 
 
 def made_with() -> dict[str, str]:

@@ -11,30 +11,16 @@ BOTH = ("memory", "process")
 
 @dataclass(frozen=True)
 class Play:
-    """One play.
+    """One play."""
 
-    Attributes
-    ----------
-    steps : tuple of str
-        Commands without ``cape``, split at blanks.
-    through : tuple of str
-        Every way gives the same record.
-    pictures : bool
-        Whether the report finds matplotlib; without it a run takes a third of the time.
-    slow : tuple of str
-        The ways that are left to the nightly tests.
-    list_data : bool
-        Whether every file below ``data*`` has a digest of its own.
-    may_fail : bool
-        Whether commands may end with another code than 0, which is recorded.
-    """
-
-    steps: tuple[str, ...]
-    through: tuple[str, ...] = ("memory",)
-    pictures: bool = False
-    slow: tuple[str, ...] = ("process",)
-    list_data: bool = False
-    may_fail: bool = False
+    steps: tuple[str, ...]  # commands without ``cape``, split at blanks
+    through: tuple[str, ...] = ("memory",)  # every way gives the same record
+    pictures: bool = (
+        False  # whether matplotlib is found; without it a run takes a third of the time
+    )
+    slow: tuple[str, ...] = ("process",)  # ways that are left to the nightly tests
+    list_data: bool = False  # whether every file below ``data*`` has a digest of its own
+    may_fail: bool = False  # whether commands may end with another code than 0, which is recorded
 
 
 IMAGES = "synth data --preset paper --site-sizes 3,2,2 --timepoints 60 --networks 3 --seed 11"

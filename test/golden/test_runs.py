@@ -82,9 +82,6 @@ def test_the_large_arrays_travel_as_files() -> None:
     assert any(name.endswith("reply of data, files") for name in carried)
 
 
-# -- the safety net itself ------------------------------------------------------------------------
-
-
 def test_the_layout_of_a_page_does_not_count_but_its_words_do() -> None:
     page = b"<p>\n  one <b>two</b>\n</p>\n"
     assert digests.normal("a.html", page) == digests.normal("a.html", b"<p> one  <b>two</b></p>")

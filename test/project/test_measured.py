@@ -170,6 +170,11 @@ def test_claims_of_spatial_maps_are_right_in_people_who_resemble_real_ones() -> 
         yes = [row["yes"] for row in found["rows"] if row["cohort"].split(" ")[0] == part]
         right = sum(n * share for n, share in yes if n) / sum(n for n, _ in yes)
         assert right >= 0.93, part
+    # A run says how many networks its claims come to, and a plan how many maps are found again.
+    for row in found["rows"]:
+        if row["cohort"] == "good" or row["cohort"].startswith(("25%", "50%")):
+            too_many = (row["claimed"] - row["true"]) * row["maps"] / row["runs"]
+            assert abs(too_many) < (1.0 if row["cohort"] == "good" else 2.0), row
     noise = [row for row in found["rows"] if row["networks_in_noise"] is not None]
     assert sum(row["runs"] for row in noise) >= 1000
     # People with blocks moved are no smooth noise: one of 252 runs had 13.

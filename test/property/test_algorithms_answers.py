@@ -60,9 +60,7 @@ ESTIMATORS = {
 @pytest.mark.parametrize("name", list(ESTIMATORS))
 @settings(max_examples=60, deadline=None)
 @given(stack=STACKS)
-def test_every_answer_is_finite_bounded_and_independent_of_its_neighbours(
-    name: str, stack: np.ndarray
-) -> None:
+def test_every_answer_is_finite_bounded_and_independent_of_its_neighbours(name, stack) -> None:
     estimator = ESTIMATORS[name]
     query = estimator.query(estimator.start(ROWS))
     answers = query.answer(stack)
@@ -74,12 +72,35 @@ def test_every_answer_is_finite_bounded_and_independent_of_its_neighbours(
     np.testing.assert_array_equal(answers, alone)
 
 
+def large(n_rows: int, T: int) -> np.ndarray:
+    stack = np.random.default_rng(7).standard_normal((7, n_rows, T)).astype(np.float32)
+    stack[0], stack[1, 2, 3], stack[2, 2, 3] = 0.0, np.nan, np.inf
+    stack[3] *= 1e25
+    return stack
+
+
+@pytest.mark.parametrize("T", [8, 120])
+@pytest.mark.parametrize("name", list(ESTIMATORS))
+def test_broken_subjects_answer_zero_loud_ones_within_the_bound(name: str, T: int) -> None:
+    query = ESTIMATORS[name].query(ESTIMATORS[name].start(20))
+    answers = query.answer(large(20, T))
+    np.testing.assert_array_equal(answers[:3], np.zeros((3, query.size)))
+    norms = np.linalg.norm(answers[3:], axis=1)
+    assert np.all(norms <= query.clip * (1 + 1e-6))
+    assert np.all(norms[1:] > 0.01 * query.clip)
+
+
+@pytest.mark.parametrize("name", list(ESTIMATORS))
+def test_an_answer_of_a_large_stack_is_that_of_its_subject_alone(name: str) -> None:
+    answer = ESTIMATORS[name].query(ESTIMATORS[name].start(49)).answer
+    alone = np.concatenate([answer(large(49, 120)[m : m + 1]) for m in range(7)])
+    np.testing.assert_array_equal(answer(large(49, 120)), alone)
+
+
 @pytest.mark.parametrize("name", ["projector", "covariance"])
 @settings(max_examples=40, deadline=None)
 @given(stack=STACKS)
-def test_psd_answers_are_psd_so_no_two_are_further_apart_than_root_two(
-    name: str, stack: np.ndarray
-) -> None:
+def test_psd_answers_are_psd_so_no_two_are_further_apart_than_root_two(name, stack) -> None:
     estimator = ESTIMATORS[name]
     query = estimator.query(estimator.start(ROWS))
     answers = query.answer(stack)
@@ -96,9 +117,7 @@ def test_psd_answers_are_psd_so_no_two_are_further_apart_than_root_two(
     Y=arrays(np.float32, (ROWS, T), elements=ANYTHING, fill=st.just(1.0)),
     prewhiten=st.sampled_from(["ar1", "none"]),
 )
-def test_a_reduced_subject_is_finite_and_of_unit_trace_or_zero(
-    Y: np.ndarray, prewhiten: str
-) -> None:
+def test_a_reduced_subject_is_finite_and_of_unit_trace_or_zero(Y, prewhiten) -> None:
     Z = reduce_subject(np.eye(ROWS)[:, :3], Y, prewhiten)
     assert np.all(np.isfinite(Z))
     trace = np.sum(Z.astype(np.float64) ** 2) / Z.shape[1]

@@ -62,9 +62,7 @@ def other_forms(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 @pytest.mark.parametrize(("name", "settings"), CHOICES)
-def test_a_broadcast_whose_arrays_have_another_form_is_refused_by_every_site(
-    name, settings
-) -> None:
+def test_a_broadcast_whose_arrays_have_another_form_is_refused_by_every_site(name, settings):
     run = Consortium(name, **settings)
     released = {
         phase.name
@@ -170,9 +168,6 @@ def test_a_site_refuses_a_basis_that_the_owner_does_not_allow() -> None:
     lie = replace(run.request, body=body, run=party.digest(body)[:16].hex(), config=config.digest())
     with pytest.raises(PrivacyBudgetError, match=r"E231 .* size of the public basis"):
         run.answer("local0", lie)
-
-
-# -- documents -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("changed", ["roster.json", "identity_key", "both", "taken away"])

@@ -77,18 +77,14 @@ def compare(kind: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("kind", ["group by number", "pattern"])
-def test_sites_of_neighbours_send_and_ask_the_same(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sites_of_neighbours_send_and_ask_the_same(kind, monkeypatch) -> None:
     found = [compare(kind, np.random.default_rng(seed), monkeypatch) for seed in range(2)]
     assert max(found) > 0.5
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_sites_of_neighbours_of_every_kind_send_and_ask_the_same(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sites_of_neighbours_of_every_kind_send_and_ask_the_same(kind, monkeypatch) -> None:
     found = [compare(kind, np.random.default_rng([7, seed]), monkeypatch) for seed in range(5)]
     say(f"{kind}: largest moves {np.round(found, 3).tolist()}")
     assert max(found) > 0.5

@@ -276,9 +276,7 @@ def disk(monkeypatch):
     return done
 
 
-def test_g8_journal_and_receipt_are_on_disk_before_any_byte_leaves(
-    recording, tmp_path, disk
-) -> None:
+def test_g8_journal_and_receipt_are_on_disk_before_any_byte_leaves(recording, tmp_path, disk):
     engine = recording.at(("iterate", 1), tmp_path / "work")
     engine.ask("local0")
     stored = ["fsync", "replace receipt.jsonl", "fsync"]
@@ -357,9 +355,7 @@ def test_g9_the_order_of_arrival_gives_identical_bytes(recording) -> None:
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES[:-1])
-def test_g9_the_order_of_keys_in_documents_gives_identical_bytes(
-    recording, tmp_path, exchange
-) -> None:
+def test_g9_the_order_of_keys_in_documents_gives_identical_bytes(recording, tmp_path, exchange):
     engine = recording.at(exchange, tmp_path / "work")
     answers = recording.answers[exchange]
     inbox = {site: json.loads(answers[site])["output"] for site in engine.sites}
@@ -675,9 +671,7 @@ def test_the_order_and_the_sizes_of_the_roster_are_part_of_every_mask() -> None:
 
 
 @pytest.mark.parametrize("private", [True, False])
-def test_an_estimator_gets_the_mean_over_all_subjects_and_the_true_noise(
-    private, monkeypatch
-) -> None:
+def test_an_estimator_gets_the_mean_over_all_subjects_and_the_true_noise(private, monkeypatch):
     seen = []
     step = ProjectorPca.step
 

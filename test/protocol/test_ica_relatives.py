@@ -55,9 +55,6 @@ def q_ngi(outcome, planted: np.ndarray) -> float:
     return isi(outcome.W_total @ planted)
 
 
-# -- djica -----------------------------------------------------------------------------------------
-
-
 def test_djica_separates_the_papers_data_through_the_protocol() -> None:
     """Acceptance: ISI <= .01 at M 256, local and global PCA, sphere and solver as sums."""
     planted, subjects = in_basis("djica-sim", 256, 1)
@@ -66,9 +63,6 @@ def test_djica_separates_the_papers_data_through_the_protocol() -> None:
     assert match_maps(outcome.A, planted).mean > 0.98
     assert (outcome.status, outcome.label) == ("converged", "none")
     assert outcome.ledger.spent.mu() is None
-
-
-# -- dpdjica ---------------------------------------------------------------------------------------
 
 
 def test_dpdjica_learns_nothing_at_epsilon_one() -> None:
@@ -101,8 +95,6 @@ def test_the_parcel_visits_every_site_once_in_an_order_that_the_run_decides() ->
         orders.add(visits[-1].tobytes())
     assert len(orders) == 3
 
-
-# -- Alg. 3 and 4 ----------------------------------------------------------------------------------
 
 # Its noise of a round is that of Eq. 3, which leaves no maps to expect.
 PAPER = {"whitening": "eigen", "assumed_colluders": 0, "accept_low_quality": True}

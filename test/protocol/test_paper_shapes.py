@@ -21,9 +21,6 @@ def lib():
     return dpdispca, capecca
 
 
-# -- captured energy (paper 004) -----------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def energy(lib):
     """Return mean energies by method for changed settings, Covertype-like data, 3 seeds."""
@@ -50,9 +47,6 @@ def test_energy_rises_with_epsilon_and_with_records(energy) -> None:
 def test_eigenvalues_by_size_lose_what_their_sign_would_keep(energy) -> None:
     found = energy("synthetic", epsilon=1.0)
     assert found["dpdispca"] > found["as_coded"] + 0.1
-
-
-# -- noise variances (Lemma 1, Prop. 1) ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_sites", [3, 5])

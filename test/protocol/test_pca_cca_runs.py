@@ -43,10 +43,8 @@ def energy(run: Any, z: np.ndarray) -> float:
 
 
 def test_shared_noise_beats_full_noise_beats_one_site() -> None:
-    """Over six data sets: one draw of the noise moves each of the four by up to .1.
-
-    Parts leave out directions of noise, so whole moments under the same noise are no better.
-    """
+    """Over six data sets: one draw of the noise moves each of the four by up to .1."""
+    # Parts leave out directions of noise, so whole moments under the same noise are no better.
     common = {"n_directions": 4, "norm_bound": 1.5, "epsilon": 0.4}
     schemes = {
         "cape": ("capepca", slice(None), {}),

@@ -50,9 +50,7 @@ def pinned_link(top: Path, n_sites: int = 3, **given: object) -> Any:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_a_run_with_pinned_keys_gives_what_it_gives_without(
-    tmp_path: Path, way: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_with_pinned_keys_gives_what_it_gives_without(tmp_path, way, monkeypatch) -> None:
     tiny.fixed_noise(monkeypatch)
     link = pinned_link(tmp_path, **way)
     pinned = tiny.released(link)[3].mean
@@ -135,9 +133,7 @@ def test_sites_that_saw_different_rosters_are_told_apart_before_a_release(tmp_pa
         ("mean", "signatures"),
     ],
 )
-def test_a_list_that_was_cut_is_refused_before_the_round_is_written_down(
-    tmp_path: Path, phase: str, name: str
-) -> None:
+def test_a_list_that_was_cut_is_refused_before_the_round_is_written_down(tmp_path, phase, name):
     """A site refused it while it answered: the whole list that came then was another question."""
     link = pinned_link(tmp_path)
     while link._state.cursor.phase != phase:
@@ -262,9 +258,7 @@ def test_messages_without_identity_keys_keep_their_bytes() -> None:
 
 
 @pytest.mark.usefixtures("no_pages")
-def test_a_site_says_whose_keys_it_met_and_what_hung_on_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_says_whose_keys_it_met_and_what_hung_on_them(tmp_path, monkeypatch) -> None:
     write_consortium(
         tmp_path / "data",
         Request(preset="paper", n_sites=3, n_subjects=9, n_timepoints=60, n_networks=2),
@@ -317,9 +311,7 @@ def test_what_invented_sites_cost_follows_from_the_carrier(aggregation, n_met, s
         ("aggregator", "follows the protocol and is curious", False),
     ],
 )
-def test_the_report_says_whose_word_keys_are(
-    trust: str, assumed: str, swaps_are_covered: bool
-) -> None:
+def test_the_report_says_whose_word_keys_are(trust, assumed, swaps_are_covered) -> None:
     assert assumed in text_of("assumptions.txt.j2", settings={"key_trust": trust})
     left = text_of("not_covered.txt.j2", settings={"key_trust": trust})
     assert ("swaps keys" in left) is not swaps_are_covered

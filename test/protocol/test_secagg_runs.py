@@ -80,18 +80,14 @@ def subsets(n_sites: int) -> list[tuple[str, ...]]:
         (5, ("site0", "site4")),
     ],
 )
-def test_the_sum_is_that_of_the_survivors_or_the_run_ends(
-    n_sites: int, gone: tuple[str, ...], stage: tuple[str, int]
-) -> None:
+def test_the_sum_is_that_of_the_survivors_or_the_run_ends(n_sites, gone, stage) -> None:
     check_pattern(n_sites, gone, stage)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES, ids=lambda s: f"{s[0]}:{s[1]}")
 @pytest.mark.parametrize("n_sites", [3, 4, 5])
-def test_every_subset_of_sites_may_drop_out_at_every_stage(
-    n_sites: int, stage: tuple[str, int]
-) -> None:
+def test_every_subset_of_sites_may_drop_out_at_every_stage(n_sites, stage) -> None:
     for gone in subsets(n_sites):
         check_pattern(n_sites, gone, stage)
 
@@ -193,9 +189,6 @@ def test_a_missing_site_ends_an_all_sites_run() -> None:
         tiny.released(link)
 
 
-# -- messages that do not belong -----------------------------------------------------------------
-
-
 def test_a_late_answer_is_refused_and_changes_nothing() -> None:
     drops = [Drop(site="site1", phase="mean", round=2)]
     link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(4), drops=drops)
@@ -225,9 +218,6 @@ def test_a_stage_asked_twice_finds_its_keys_used(phase: str) -> None:
     advance_site(run, link._request, party)
     with pytest.raises((SecureAggregationError, ProtocolError)):
         advance_site(run, link._request, party)
-
-
-# -- secrets and bytes ---------------------------------------------------------------------------
 
 
 def test_a_key_set_is_gone_once_it_was_used() -> None:

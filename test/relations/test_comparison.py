@@ -460,6 +460,25 @@ def test_12_epsilon_up_error_down(sites, kind) -> None:
     assert not any(row.se_privacy or row.se_adjustment for row in found[-1])
 
 
+@pytest.mark.parametrize("kind", ["groups", "three groups"])
+@pytest.mark.parametrize("epsilon", [1.0, 4.0, 64.0, None])
+def test_12_groups_that_a_covariate_tells_apart_are_compared_at_no_epsilon(
+    sites, kind, epsilon
+) -> None:
+    """Withheld without noise, it was claimed at any epsilon, up to 30 of its errors off."""
+    rng, term = np.random.default_rng(3), "group" if kind == "three groups" else "dx"
+    for sd in (0.0, 1.0, 12.0):  # years, of groups that are 10 and 20 apart
+        made = {}
+        for site, table in sites.items():
+            age = 40.0 + 10 * np.select([table[term] == "SZ", table[term] == "BD"], [1, 2], 0)
+            made[site] = {**table, "age": age + sd * rng.standard_normal(len(age))}
+        rows = [row for row in ask(made, kind, epsilon).effects if row.outcome == "left"]
+        if sd == 12.0:
+            assert all(row.fits == "yes" for row in rows)
+        elif epsilon or not sd:
+            assert all(row.p is None and row.fits in ("lacks", "partly") for row in rows)
+
+
 @every_question
 @pytest.mark.parametrize("epsilon", [4.0, None])
 def test_13_twice_the_people(sites, kind, epsilon) -> None:
@@ -542,6 +561,17 @@ def test_public_and_protected_agree(sites) -> None:
                 assert other.se == pytest.approx(one.se, rel=1e-3)
             else:
                 assert one.se < other.se < 2 * one.se
+
+
+@pytest.mark.parametrize("epsilon", [None, 16.0])
+def test_a_constant_outcome_has_no_part_in_a_pattern(sites, epsilon) -> None:
+    """Without noise nobody had a weight then, and the run ended at the writing of its results."""
+    more = {site: {**table, "flat": np.ones(400)} for site, table in sites.items()}
+    one = ask(sites, "pattern", epsilon)
+    other = ask(more, "pattern", epsilon, outcomes=f"{OUTCOMES}, flat 0:2")
+    assert np.isfinite(other.weights).all()
+    assert abs(other.weights[2]) <= (0.5 if epsilon else 0.0)
+    near(one.effects[0], other.effects[0])
 
 
 @pytest.mark.parametrize("effect", [2.0, 3.0])

@@ -173,3 +173,33 @@ def test_a_column_twice_is_named() -> None:
     doubled = pd.concat([study(), study()[["age"]]], axis=1)
     with pytest.raises(ConfigError, match="the table of north has 2 columns age"):
         tables_of({"north": doubled})
+
+
+@pytest.mark.parametrize(
+    "named",
+    [(1, "1"), ("a/b", "b"), ("..", "b"), ("a,b", "b"), ("", "b"), (None, "b"), (np.nan, "b"),
+     ("a\n", "b"), ("x" * 201, "b"), ("remote", "b")],
+)  # fmt: skip
+def test_a_site_has_a_name_that_a_folder_may_have(named) -> None:
+    """Numbers, as frames are grouped by, were errors of Python, ".." wrote above its folder, and a
+    comma made two sites of one."""
+    people = {"dx": ["a", "b"] * 20, "v": [1.0, 2.0, 3.0, 4.0] * 10}
+    roads = (
+        lambda sites: cape.Consortium({name: [X, X + 1] for name in sites}),
+        lambda sites: cape.JointICA(2).fit([X, X + 1], groups=sites),
+        lambda sites: cape.compare_groups(
+            dict.fromkeys(sites, people), "dx", variables="dx a/b", outcomes="v 0:5", epsilon=4.0
+        ),
+    )
+    for road in roads if named[0] != 1 else (roads[0], roads[2]):
+        with pytest.raises(ConfigError, match="E284 a site called"):
+            road(named)
+    assert repr(cape.Consortium({1: [X], np.int64(2): [X + 1]})) == (
+        "<Consortium of 1: 1 person, 2: 1 person>"
+    )
+
+
+@pytest.mark.parametrize("column", [4.0, "words", None, X])
+def test_a_column_of_a_table_has_a_cell_of_each_person(column, tmp_path) -> None:
+    with pytest.raises(ConfigError, match="E284 a column v that is not a list of cells"):
+        write_table(tmp_path / "a", {"dx": ["a", "b"], "v": column}, count(1))

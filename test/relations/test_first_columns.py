@@ -98,6 +98,42 @@ def test_what_init_tells_of_a_site_validate_tells_and_one_line_mends(
     assert not told_by_init(study)
 
 
+@pytest.mark.parametrize("among", [True, False], ids=["patients have it", "anybody may"])
+def test_a_column_that_most_people_lack_is_in_no_question_that_is_proposed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], among: bool
+) -> None:
+    """A score of patients alone stood in the formula, and `validate` refused what init proposed.
+
+    The fault offered to fill the cells, and not to ask patients alone.
+    """
+    study = written(tmp_path)
+    for site in "abc":
+        path = study / site / "participants.tsv"
+        head, *rows = path.read_text().splitlines()
+        has = [("\tSZ\t" in row and k > 2) if among else k % 5 == 0 for k, row in enumerate(rows)]
+        cells = ("60" if one and k % 4 else "70" if one else "" for k, one in enumerate(has))
+        rows = [f"{row}\t{cell}" for row, cell in zip(rows, cells, strict=True)]
+        path.write_text("\n".join([f"{head}\tPANSS", *rows, ""]))
+    settings = propose(InitOptions(folder=study)).text
+    asks = 'among = "dx SZ"'
+    assert "PANSS" not in tomllib.loads(settings)["formula"]
+    assert (f"PANSS (most people have none; they are asked by {asks})" in settings) is among
+    (study / "settings.toml").write_text(settings)
+    assert cli.main(["validate", str(study), "--fast"]) == 0
+    capsys.readouterr()
+    given = ["formula=dx + PANSS", "variables=dx control/SZ, PANSS 30:210"]
+    typed = [word for text in given for word in ("--set", text)]
+    assert cli.main(["validate", str(study), "--fast", *typed]) == 1
+    told = capsys.readouterr().out
+    assert "ask the owner to take it out of the formula" in told
+    assert (asks in told) is among
+    if among:
+        given = ["formula=PANSS", "variables=dx control/SZ, PANSS 30:210", "among=dx SZ"]
+        typed = [word for text in given for word in ("--set", text)]
+        cli.main(["validate", str(study), "--fast", *typed])
+        assert "CAPE-E139" not in capsys.readouterr().out
+
+
 def test_mappings_are_exact(tmp_path: Path) -> None:
     def change(cells: Cells) -> None:
         cells["sex"] = [{"M": "1", "F": "2"}[cell] for cell in cells["sex"]]

@@ -5,6 +5,7 @@ The folder of a run is looked at as a killed process leaves it: before each of i
 a row of theirs, and nobody else may read a file below `private`.
 """
 
+import dataclasses
 import os
 import re
 import shlex
@@ -26,6 +27,7 @@ from cape.protocol.ports import Stacks
 from cape.report import plots
 from cape.site import forgetting
 from cape.site.context import write_private_results
+from cape.site.files import write_atomically
 from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy
 from cape.site.store import FileStore
@@ -34,6 +36,10 @@ from support import report_example as example
 from support.simulation import simulate
 
 PERSON = "zebra7"
+# Of a file of that person, which says no label
+FILE = "q17_rest.npy"
+# Of somebody who fails a check
+FAILED, FILE_OF_FAILED = "sub-09", "q18_cut.npy"
 CHANGES = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
 
 
@@ -80,15 +86,18 @@ def light_page(folder: Path) -> None:
     (folder / "index.html").write_bytes((folder / "subjects.tsv").read_bytes())
 
 
-def named(folder: Path) -> set[str]:
-    """Return the files with the person's name in their path or text, and arrays of all people."""
+def named(folder: Path, *names: str) -> set[str]:
+    """Return the files with a name in their path or text, and arrays of all people.
+
+    Without `names` these are the person's and that of the person's file.
+    """
     return {
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")
         if path.is_file()
         and (
             PERSON in str(path.relative_to(folder))
-            or PERSON.encode() in path.read_bytes()
+            or any(name.encode() in path.read_bytes() for name in names or (PERSON, FILE))
             or ".arrays" in path.name
         )
     }
@@ -107,8 +116,16 @@ def open_to_others(folder: Path) -> list[str]:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     people = {f"local{s}": consortium.subjects(3, seed=s) for s in range(2)}
     folder = consortium.write_data(tmp_path_factory.mktemp("data"), people)
-    one = sorted(path for path in (folder / "local1").iterdir() if path.is_file())[1]
-    one.rename(one.with_name(f"sub-{PERSON}{''.join(one.suffixes)}"))
+    at = folder / "local1"
+    one = at / "sub-01.npy"
+    X = np.load(one)
+    X[0, 0] = np.nan  # told of in the notes, by file
+    one.unlink()
+    np.save(at / FILE, X)
+    (at / FILE_OF_FAILED).write_bytes((at / FILE).read_bytes()[:-9])
+    rows = [f"{name},{name}.npy" for name in ("sub-00", "sub-02")]
+    rows += [f"sub-{PERSON},{FILE}", f"{FAILED},{FILE_OF_FAILED}"]
+    (at / "manifest.csv").write_text("\n".join(["participant_id,file", *rows]))
     return folder
 
 
@@ -149,7 +166,8 @@ def test_wherever_a_run_was_killed_a_person_who_is_forgotten_is_nowhere(
     for copy, moment in moments.seen:
         copy.rename(home)  # paths are written down
         for _ in range(4):
-            before = named(home)
+            # By a file alone, or arrays half written, nobody is known.
+            before = {name for name in named(home, PERSON) if ".arrays" not in name}
             code = main(["forget", f"sub-{PERSON}", str(home), "--yes"])
             told = " ".join(capsys.readouterr().out.split())
             assert code == (6 if "NOT DONE" in told else 0) or not before, (moment, told)
@@ -174,23 +192,35 @@ def test_wherever_a_site_was_killed_while_it_wrote_a_person_who_is_forgotten_is_
     tmp_path, monkeypatch, capsys
 ) -> None:
     """A site of an engine has no working folder that goes as a whole; its second report is written
-    over the first one, and the folder says all the time whether what is in it is whole."""
+    over the first one, and the folder says all the time whether what is in it is whole.  Before a
+    table said whose the person's file was, its name stayed in the notes."""
     monkeypatch.setenv("CAPE_CACHE", "none")
     monkeypatch.setattr(forgetting, "rebuild", light_page)
     home = tmp_path / "home"
     home.mkdir()
-    labels = ("sub-01", f"sub-{PERSON}", "sub-03")
+    others, labels = ("sub-08", "sub-09"), ("sub-01", f"sub-{PERSON}", "sub-03")
     made = example.outcome(FeatureSpace.of_matrix(20))
     moments = Moments(home, tmp_path / "copies")
+    inside = example.inside(made, labels)
+    each = [
+        dataclasses.replace(s, files=(FILE,)) if PERSON in s.label else s for s in inside.subjects
+    ]
+    inside = dataclasses.replace(inside, subjects=tuple(each))
+    head = "Site local0: 3 of 4 people count.\n"
+    notices = (head, f"{head}\nCAPE-W125 Infinite values. {FILE}: 1.\n")
     with moments.kept():
-        store = FileStore(home / "output", home / "working", "local0")
+        output = home / "output"
+        store = FileStore(output, home / "working", "local0")
         stacks = Stacks(arrays=(np.zeros((3, 2, 4)),), labels=(labels,))
         store.put_arrays("basis", "key", stacks)
-        for people in (("sub-08", "sub-09"), labels):
+        insides = (example.inside(made, others), inside)
+        for people, told, notice in zip((others, labels), insides, notices, strict=True):
+            output.mkdir(exist_ok=True)
+            write_atomically(output / "site-notice.txt", notice.encode())
             write_private_results(
-                home / "output",
+                output,
                 example.site_outcome(made, people),
-                SimpleNamespace(private_summary=lambda *_, p=people: example.inside(made, p)),
+                SimpleNamespace(private_summary=lambda *_, told=told: told),
                 SitePolicy(private_results=True),
                 (),
                 page=False,
@@ -202,6 +232,8 @@ def test_wherever_a_site_was_killed_while_it_wrote_a_person_who_is_forgotten_is_
         code = main(["forget", PERSON, str(copy), "--yes"])
         assert code == (0 if any("subjects.tsv" in name for name in before) else code), moment
         assert named(copy) == set(), (moment, capsys.readouterr().out)
+        note = copy / "output/site-notice.txt"
+        assert not note.exists() or note.read_text().startswith(head)
         # A killed process may leave open files, in a folder that nobody else may enter.
         assert set(open_to_others(copy)).isdisjoint({"output/private"}), moment
         # Of a folder that is whole the others stay.
@@ -237,6 +269,11 @@ def test_whatever_writes_below_private_leaves_it_to_its_user_alone(
             }, words  # fmt: skip
         assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in of_site.rglob("*")} == {0}
         assert named(out) | named(copy) == set()
+        # Of somebody who fails no table named the files.
+        of_failed = named(out, FILE_OF_FAILED)
+        assert {Path(name).name for name in of_failed} > {"run.json", "site-notice.txt"}
+        assert main(["forget", FAILED, str(out), str(copy), "--yes"]) == 0
+        assert named(out, FILE_OF_FAILED) | named(copy, FILE_OF_FAILED) == set()
         assert (out / "local1" / "private" / "index.html").is_file()
     finally:
         os.umask(before)

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from scipy import io as scipy_io
 
 import cape
 from cape.data.templates import with_templates
-from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning
+from cape.errors import CapeError, CapeWarning, ConfigError, LabelsWarning, SubjectsWarning
 from cape.space.feature_space import FeatureSpace
 
 PEOPLE, T, D = 5, 36, 8
@@ -86,7 +87,8 @@ def estimator(X: Any, folder: Path) -> Any:
 
 def consortium(X: Any, folder: Path) -> Any:
     del folder
-    return cape.Consortium({"a": X}).run(private=False, seed=1, settings=SETTINGS)
+    sites = X if isinstance(X, dict) else {"a": X}
+    return cape.Consortium(sites).run(private=False, seed=1, settings=SETTINGS)
 
 
 def compared(X: Any, folder: Path) -> Any:
@@ -128,6 +130,50 @@ def test_runs_of_one_person_in_two_sites_are_refused(names: str, tmp_path) -> No
     model = cape.JointICA(2, epsilon=8.0, settings=SETTINGS)
     with pytest.raises(ConfigError, match=r"sub-0.* is one person, in two sites: h0 and h1; write"):
         model.fit(files, groups=groups)
+
+
+def told_of_labels(run: Callable[[], object]) -> set[str]:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        run()
+    return {str(each.message) for each in told if issubclass(each.category, LabelsWarning)}
+
+
+def test_labels_that_recur_at_two_sites_are_doubted_at_every_door(tmp_path, monkeypatch) -> None:
+    """wave1/sub-01 and wave2/sub-01 were two people in Python without a word, and the command said
+    so: the same person at two sites has half of the protection."""
+    monkeypatch.setenv("CAPE_CACHE", "none")
+    sites: dict[str, list[Path]] = {
+        wave: names(tmp_path / wave, *(f"sub-0{p}.csv" for p in people))
+        for wave, people in (("wave1", (1, 2, 3)), ("wave2", (2, 3, 4)), ("wave3", (7, 8, 9)))
+    }
+    folders = {wave: tmp_path / wave for wave in sites}
+    files = [file for each in sites.values() for file in each]
+    groups = [file.parent.name for file in files]
+    settings = {**SETTINGS, "orientation": "time_by_feature", "feature_space": "matrix"}
+    command = told_of_labels(
+        lambda: cape.simulate(tmp_path, out=tmp_path / "out", private=False, settings=settings)
+    )
+    assert len(command) == 1
+    assert "2 labels recur at several of the sites wave1, wave2, wave3" in next(iter(command))
+    doors: dict[str, Callable[[], object]] = {
+        f"{door} of {kind}": partial(DOORS[door], X, tmp_path)
+        for door in ("JointICA", "Consortium")
+        for kind, X in {"lists": sites, "folders": folders}.items()
+    }
+    estimator = cape.JointICA(2, private=False, random_state=1, settings=SETTINGS)
+    doors["groups"] = lambda: estimator.fit(files, groups=groups)
+    for door, run in doors.items():
+        assert told_of_labels(run) == command, door
+    # Numbers that nobody stated recur at all sites.
+    unstated = {s: names(tmp_path / "more" / s, "x.csv", "y.csv", "z.csv") for s in sites}
+    arrays = {s: [series(p) for p in range(3)] for s in sites}
+    for people in (
+        unstated,
+        arrays,
+        {**sites, "wave1": sites["wave1"][:1], "wave2": sites["wave2"][1:]},
+    ):
+        assert told_of_labels(partial(consortium, people, tmp_path)) == set()
 
 
 def test_a_plan_counts_the_people_of_a_list(tmp_path) -> None:

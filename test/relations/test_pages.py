@@ -125,15 +125,21 @@ def test_the_rules_hold_on_the_page_of_a_site(tmp_path: Path) -> None:
 
 def test_a_page_that_breaks_a_rule_is_seen() -> None:
     def table(*rows: str, caption: str = "a") -> str:
-        body = "".join(f"<tr><th>{k}</th><td>{cell}</td></tr>" for k, cell in enumerate(rows))
-        return f"<table><caption>{caption}</caption><tr><th>k</th><th>x</th></tr>{body}</table>"
+        body = "".join(
+            f"<tr><th scope=row>{k}</th><td>{cell}</td></tr>" for k, cell in enumerate(rows)
+        )
+        head = "<tr><th scope=col>k</th><th scope=col>x</th></tr>"
+        return f"<table><caption>{caption}</caption>{head}{body}</table>"
 
     assert page_rules.faults(table("1", "2") + "1 of 3 people, 11 runs, 0.1 maps") == []
     for broken in (
         table("-", "n/a"), table(), table("1", "2") + table("1", "2", caption="b"),
         "All 1 rounds", "1 noisy sums", "(1 sites)", "G is 54", "a roster fingerprint",
         '<img src="data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42m'
-        'NkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=">',
+        'NkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=" alt="a picture of a blank pixel" width="1">',
+        "<h2>a</h2>", "<h1>a</h1><h3>b</h3>", "<p>", "<p></div></p>", '<a href="#b">b</a>',
+        '<p id="a"></p><p id="a"></p>', "<script></script>", "<p onclick='a()'></p>",
+        "<table><tr><th>a</th></tr><tr><td>1</td></tr></table>", "https://",
     ):  # fmt: skip
         assert page_rules.faults(broken), broken
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from cape import cli
+from test.support.file_lists import lay_out
+from test.support.people import people_said
 
 # Few people, as in a first try: with less E150 asks for more of them
 EPSILON = ("--epsilon", "300", "--delta", "1e-5")
@@ -150,3 +152,35 @@ def test_settings_of_another_name_are_named_to_the_next_command(
     words = shlex.split(re.search(r"then: cape (validate .*)", told)[1])
     assert words == ["validate", str(lab), "--settings", str(out)]
     assert "READY: " in typed(capsys, *words)
+
+
+def test_people_proposes_what_takes_everybody_and_nothing_where_a_cell_is_to_be_mended(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """Of coarse copies of a few it proposed these, which left the others without a run.
+
+    Beside a column `withdrawn`, then an `x` in `exclude`, it printed the same three commands, none
+    of which mended it, and one fault at a time; each single run counted once a copy.
+    """
+    stem = "sub-{n}/func/sub-{n}_task-rest_run-{r}"
+    names = [f"{stem.format(n=n, r=r)}_bold.nii" for n in range(6) for r in (1, 2)]
+    names += [f"{stem.format(n=n, r=r)}_res-2_bold.nii" for n in range(2) for r in (1, 2)]
+    folder = lay_out(tmp_path / "lab", *names)
+    faults = (("withdrawn", "x"), ("exclude", "x"), ("exclude", "run-2"))
+    for (header, cell), code in zip(faults, ("CAPE-E138", "CAPE-E1", "CAPE-E105"), strict=True):
+        rows = [f"sub-{n}\t{cell if n == 1 else ''}" for n in range(6)]
+        (folder / "participants.tsv").write_text("\n".join([f"participant_id\t{header}", *rows]))
+        refused = people_said(folder, capsys)["refused"]
+        assert refused["code"].startswith(code)
+        assert 'bids_exclude = "res-2"' in refused["text"]
+        assert bool(refused["ways"]) is (cell == "run-2")
+        told = typed(capsys, "init", folder, code=2)
+        assert ("type one of" in told.lower()) is (cell == "run-2")
+    first = refused["ways"][0]
+    assert first == f"cape people {folder} --exclude res-2"
+    assert not any("--filter" in way for way in refused["ways"])
+    said = people_said(folder, capsys, *shlex.split(first)[3:])
+    assert [len(person["runs"]) for person in said["people"]] == [2, 1, 2, 2, 2, 2]
+    assert "1 single run is left out: participants.tsv, line 3" in typed(
+        capsys, *shlex.split(first)[1:]
+    )

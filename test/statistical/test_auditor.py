@@ -114,11 +114,9 @@ def test_the_honest_sites_noise_has_the_planned_variance():
 
 
 def difference_attack(n_runs: int = 28, size: int = 750) -> tuple[float, float]:
-    """Return (certified, claimed) mu of two rounds, from each site's own masked replies.
-
-    The canary's sign differs between the rounds, so the difference of two replies of one site
-    under one mask is twice its data, and the noise of that site alone.
-    """
+    """Return (certified, claimed) mu of two rounds, from each site's own masked replies."""
+    # The canary's sign differs between the rounds, so the difference of two replies of one site
+    # under one mask is twice its data, and the noise of that site alone.
     statistic, bits = [], []
     for _ in range(n_runs):
         own = coins(size)
@@ -144,11 +142,9 @@ def test_replies_of_two_rounds_tell_nothing_about_a_site_by_itself():
 
 
 def check_asked_twice_is_answered_once(folder: Path) -> None:
-    """Ask a site twice for its second release, as the engine may after a lost answer.
-
-    In the first one it seals its pair keys again, once it has seen the signatures, and an answer
-    that was stored leaves no older ones behind: without its journal it is lost there (E210).
-    """
+    """Ask a site twice for its second release, as the engine may after a lost answer."""
+    # In the first one it seals its pair keys again, once it has seen the signatures, and an answer
+    # that was stored leaves no older ones behind: without its journal it is lost there (E210).
     sites = {}
     for s in range(3):
         site = folder / f"local{s}"

@@ -94,10 +94,8 @@ class Case:
 
 
 def start(case: Case, bits: np.ndarray, n_rounds: int) -> tuple[Listener, dict[str, np.ndarray]]:
-    """Return a canary run, and the subjects of every honest site.
-
-    Subject k holds three times bit k at row k, past the clip norm 1; colluders have no data.
-    """
+    """Return a canary run, and the subjects of every honest site."""
+    # Subject k holds three times bit k at row k, past the clip norm 1; colluders have no data.
     n, n_honest = len(bits), case.sites - case.colluders
     owned = {f"local{s:02d}": np.arange(s, n, n_honest) for s in range(n_honest)}
     sources = {}
@@ -136,11 +134,9 @@ FOUR, EIGHT, TEN = (
 
 
 def zero_sum_view(link: Listener, copies: int) -> tuple[np.ndarray, np.ndarray, Event]:
-    """Play one release; return b_H, one row per honest site, T_H, and the release.
-
-    From a reply S (x + g + e_hat) - T and T follows b = x + g + e_hat of every site, exactly.
-    `copies`: how often a reply holds the same x + g.
-    """
+    """Play one release; return b_H, one row per honest site, T_H, and the release."""
+    # From a reply S (x + g + e_hat) - T and T follows b = x + g + e_hat of every site, exactly.
+    # `copies`: how often a reply holds the same x + g.
     link.exchange()
     T = link._request.body.total
     link.exchange()
@@ -160,11 +156,9 @@ def zero_sum_view(link: Listener, copies: int) -> tuple[np.ndarray, np.ndarray, 
 
 
 def best_statistic(b: np.ndarray, T_H: np.ndarray, r: float) -> np.ndarray:
-    """Return, for a shift of each row in turn, the log-likelihood ratio up to a factor.
-
-    Given T_H the rows have the means x + T_H / S_H and the covariance (r + 1) I - (r / S_H) 1 1',
-    in units of s2; its inverse is I + (r / S_H) 1 1' up to a factor.
-    """
+    """Return, for a shift of each row in turn, the log-likelihood ratio up to a factor."""
+    # Given T_H the rows have the means x + T_H / S_H and the covariance (r + 1) I - (r / S_H) 1 1',
+    # in units of s2; its inverse is I + (r / S_H) 1 1' up to a factor.
     left = b - T_H / len(b)
     return left + r / len(b) * left.sum(axis=0)
 
@@ -172,10 +166,8 @@ def best_statistic(b: np.ndarray, T_H: np.ndarray, r: float) -> np.ndarray:
 def audit_gaussian(
     case: Case, *, copies: int = 1, n_runs: int = 5, n_rounds: int = 11, size: int = 800
 ) -> tuple[float, float]:
-    """Return (certified, claimed) mu of one release with Gaussian zero-sum noise.
-
-    `copies`: replies hold every entry so often, and the adversary takes the means.
-    """
+    """Return (certified, claimed) mu of one release with Gaussian zero-sum noise."""
+    # `copies`: replies hold every entry so often, and the adversary takes the means.
     statistic, bits = [], []
     for _ in range(n_runs):
         own = coins(size)
@@ -300,10 +292,8 @@ def test_charging_the_printed_equation_1_is_seen(monkeypatch, case):
 
 
 def test_seeds_that_are_not_symmetric_are_seen(monkeypatch):
-    """Alg. 3 as printed: entries ij and ji hold the same data and g, but seeds of their own.
-
-    The mean of both has half the seed variance: true mu 2.27 for 2 at (8, 2).
-    """
+    """Alg. 3 as printed: entries ij and ji hold the same data and g, but seeds of their own."""
+    # The mean of both has half the seed variance: true mu 2.27 for 2 at (8, 2).
     noisy, size = Release.noisy_sum, Release.size
     monkeypatch.setattr(Release, "noisy_sum", lambda *given: np.tile(noisy(*given), 2))
     monkeypatch.setattr(Release, "size", lambda *given: 2 * size(*given))

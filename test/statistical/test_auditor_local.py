@@ -222,9 +222,6 @@ def test_fewer_directions_of_a_site_give_less_than_the_claimed_mu():
     assert 0.2 * found.claimed < found.certified < 0.9 * found.claimed  # yet not nothing
 
 
-# -- mistakes made on purpose: each must be seen --------------------------------------------------
-
-
 def test_one_site_with_half_the_noise_variance_is_seen(monkeypatch):
     """True mu 2.83 at one site of three; missed with probability below 1e-8."""
     draw, stream, sites = secure_sum.discrete_gaussian, secure_sum.noise_stream, []

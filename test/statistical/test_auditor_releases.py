@@ -80,14 +80,12 @@ TWIST = 1.2
 
 
 def twisted(k: int = 16, s: float = TWIST) -> list[Pair]:
-    """Return subjects whose log covariances are +-s E - log(cosh s) I.
-
-    E pairs every row i with row i xor m and gives each pair a sign, so that E E = I and E's of
-    different m, or of other signs by a Hadamard row, are orthogonal.  The term in I is the price
-    of the trace k.  In the first look no two subjects are further apart than by it: tr exp(t L) is
-    convex in t, so of L and -t L at most one is the logarithm of a matrix of trace k.  In the
-    second the aggregator's U takes it back: with U U' = k cosh(s) I the logarithms are +-s E.
-    """
+    """Return subjects whose log covariances are +-s E - log(cosh s) I."""
+    # E pairs every row i with row i xor m and gives each pair a sign, so that E E = I and E's of
+    # different m, or of other signs by a Hadamard row, are orthogonal.  The term in I is the price
+    # of the trace k.  In the first look no two subjects are further apart than by it: tr exp(t L)
+    # is convex in t, so of L and -t L at most one is the logarithm of a matrix of trace k.  In the
+    # second the aggregator's U takes it back: with U U' = k cosh(s) I the logarithms are +-s E.
     random = np.random.default_rng(1).standard_normal((2 * k, 2 * k))
     random[:, 0] = 1.0
     Q = np.linalg.qr(random)[0][:, 1 : k + 1].T  # orthonormal rows without mean
@@ -135,15 +133,13 @@ def templates() -> np.ndarray:
 
 
 def beside() -> list[Pair]:
-    """Return subjects whose maps lie at the clip on both sides of the figure without data.
-
-    That figure C and a map M have columns of norm 1, so column e of M - C has <e, c> = -|e|^2 / 2:
-    of a difference of norm r, a part r / (2 sqrt(K)) is along C whatever the coin.  It is least at
-    the clip, r = .3 sqrt(K): no two subjects are further apart than sqrt(1 - .15^2) = .98869 of
-    what is charged, and columns cos(f) c +- sin(f) w, w orthogonal to C, with 2 sin(f / 2) = .3 are
-    as far.  Column c of W is a signed basis vector m + c: matrices of other m, or of other signs
-    by a Hadamard row, are orthogonal.
-    """
+    """Return subjects whose maps lie at the clip on both sides of the figure without data."""
+    # That figure C and a map M have columns of norm 1, so column e of M - C has <e, c> = -|e|^2 /
+    # 2: of a difference of norm r, a part r / (2 sqrt(K)) is along C whatever the coin.  It is
+    # least at the clip, r = .3 sqrt(K): no two subjects are further apart than sqrt(1 - .15^2) =
+    # .98869 of what is charged, and columns cos(f) c +- sin(f) w, w orthogonal to C, with 2 sin(f /
+    # 2) = .3 are as far.  Column c of W is a signed basis vector m + c: matrices of other m, or of
+    # other signs by a Hadamard row, are orthogonal.
     centre = TemplateBasis.of(templates(), np.eye(D_MAPS)).centre
     # Orthogonal to the templates, so that they stay what is regressed, and to C.
     taken = np.linalg.qr(np.concatenate([templates(), centre], axis=1))[0]
@@ -191,11 +187,9 @@ RECORD = 0.15
 
 
 def opposed(D: int = 64) -> list[Pair]:
-    """Return records whose moments, with the constant that capecca appends, are orthogonal.
-
-    r = RECORD (a e_0 +- b e_j), the constant is RECORD / 2: r r' = -RECORD^2 / 4 takes back what
-    the constant brings.  Another j is another pair of entries.  Columns are -3 to 3 over sqrt(D).
-    """
+    """Return records whose moments, with the constant that capecca appends, are orthogonal."""
+    # r = RECORD (a e_0 +- b e_j), the constant is RECORD / 2: r r' = -RECORD^2 / 4 takes back what
+    # the constant brings.  Another j is another pair of entries.  Columns are -3 to 3 over sqrt(D).
     a, b = math.sqrt(0.375), math.sqrt(0.625)
     found = []
     for j in range(1, D):

@@ -34,14 +34,9 @@ MU = 2.0
 WRONG_COUNT = "the number of right signs is not that of the claimed mu"
 
 
-# -- one run --------------------------------------------------------------------------------------
-
-
 def p_value(right: int, guesses: int, epsilon: float, delta: float) -> float:
-    """Return a bound of P[at least `right` of `guesses`] under (epsilon, delta)-DP.
-
-    Theorem 5.2 of the paper, for m = r guesses (nobody abstains): beta + 2 m delta alpha.
-    """
+    """Return a bound of P[at least `right` of `guesses`] under (epsilon, delta)-DP."""
+    # Theorem 5.2 of the paper, for m = r guesses (nobody abstains): beta + 2 m delta alpha.
     q = 1.0 / (1.0 + math.exp(-epsilon))
     beta = float(stats.binom.sf(right - 1, guesses, q))
     below = stats.binom.pmf(np.arange(right - 1, -1, -1), guesses, q)
@@ -126,9 +121,6 @@ def test_audit_bound_of_one_run_is_that_of_a_binomial_and_holds_for_randomized_r
     assert 0.5 < certified_epsilon(right, 2000, delta=0.0) <= 1.0
 
 
-# -- many runs ------------------------------------------------------------------------------------
-
-
 def count_right(n_runs: int, size: int = 190) -> tuple[int, int]:
     """Return right signs and bits of many runs of one release at mu 2, all phases each."""
     right = 0
@@ -156,9 +148,6 @@ def test_audit_of_25_whole_runs_finds_as_many_right_signs_as_claimed():
 def test_audit_of_211_whole_runs_finds_as_many_right_signs_as_claimed():
     """T10, nightly: 40,090 bits."""
     check_count(*count_right(211))
-
-
-# -- mistakes made on purpose: each must be seen --------------------------------------------------
 
 
 def halved(monkeypatch, by: int) -> None:

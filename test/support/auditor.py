@@ -26,9 +26,6 @@ def coins(n: int) -> np.ndarray:
     return np.random.default_rng().choice([-1.0, 1.0], n)
 
 
-# -- the checks -----------------------------------------------------------------------------------
-
-
 def audit_canary(*, n_runs: int = 5, n_rounds: int = 11, size: int = 800) -> tuple[float, float]:
     """Return (certified, claimed) mu of one integer secure sum, from every round of some runs."""
     statistic, bits = [], []
@@ -144,11 +141,9 @@ def plane(d: int, two: tuple[tuple[int, int], tuple[int, int]], sign: float) -> 
 
 
 def subspace_run() -> tuple[wiretap.Wiretap, np.ndarray, np.ndarray]:
-    """Return a run before its PCA release, the direction of every subject's bit, and the bits.
-
-    Neighbours at the largest distance: projectors on (e_i + e_j, e_k + e_l) and on
-    (e_i - e_j, e_k - e_l) are orthogonal, and pairs of different subjects do not meet.
-    """
+    """Return a run before its PCA release, the direction of every subject's bit, and the bits."""
+    # Neighbours at the largest distance: projectors on (e_i + e_j, e_k + e_l) and on (e_i - e_j,
+    # e_k - e_l) are orthogonal, and pairs of different subjects do not meet.
     d, R = 24, 2
     chosen = disjoint_pairs(d)
     bits = coins(len(chosen))
@@ -171,12 +166,10 @@ def asked_matrix(link: wiretap.Wiretap, R: int) -> np.ndarray:
 
 
 def solver_run() -> tuple[wiretap.Wiretap, np.ndarray, np.ndarray]:
-    """Return a run before a solver release, unit directions (one per subject), and the bits.
-
-    The guarantee holds whatever was released before, so the adversary may choose it: V = I, and U
-    such that the matrix that is asked for, W turned by the dither, times U is I.  Subject (i, j)
-    has power in rows i and j only; its answer is past the clip, in entry (i, j).
-    """
+    """Return a run before a solver release, unit directions (one per subject), and the bits."""
+    # The guarantee holds whatever was released before, so the adversary may choose it: V = I, and U
+    # such that the matrix that is asked for, W turned by the dither, times U is I.  Subject (i, j)
+    # has power in rows i and j only; its answer is past the clip, in entry (i, j).
     R, T = 20, 32
     pairs = list(combinations(range(R), 2))
     bits = coins(len(pairs))

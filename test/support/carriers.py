@@ -73,9 +73,6 @@ class InProcesses(InProcess):
         return done.stdout
 
 
-# -- the service ----------------------------------------------------------------------------------
-
-
 class InService(InProcess):
     """Calls the service as the engine does: an empty connection, then one for the call."""
 

@@ -8,11 +8,9 @@ from cape.papers.correlated import honest_sites
 
 
 def printed_view_factor(*, n_sites: int, colluders: int) -> Fraction:
-    """Return f for what the proof of Theorem 1 says is seen, with the algebra done right.
-
-    The honest outputs and the sum of the honest seeds, but not T itself; r = S.  Still less than
-    what is really seen.
-    """
+    """Return f for what the proof of Theorem 1 says is seen, with the algebra done right."""
+    # The honest outputs and the sum of the honest seeds, but not T itself; r = S.  Still less than
+    # what is really seen.
     s, c, honest = n_sites, colluders, honest_sites(n_sites, colluders)
     first = Fraction(s * (c + 2), (1 + s) * (c + 1))
     return first + Fraction(s * c**2, (1 + c) * honest * (s + c * honest))

@@ -252,10 +252,9 @@ class LoggedStore(MemoryStore):
 
 
 class Consortium:
-    """The parties of a run in memory; `exchange` plays one round.
+    """The parties of a run in memory; `exchange` plays one round."""
 
-    The data are arrays in memory, or the files of a folder as a site would read them.
-    """
+    # The data are arrays in memory, or the files of a folder as a site would read them.
 
     def __init__(
         self,
@@ -413,10 +412,8 @@ def policy_text(policy: SitePolicy) -> str:
 
 
 def repeated(text: bytes) -> Any:
-    """Return what two answers to one document have in common: all but the vault key of `join`.
-
-    It stands in no file, so `join` asked again is another run: of a seeded site with equal draws.
-    """
+    """Return what two answers to one document have in common: all but the vault key of `join`."""
+    # It stands in no file, so `join` asked again is another run: of a seeded site with equal draws.
     document = wire.loads(text, wire.MAX_DOCUMENT)
     if document["output"].get("phase") == "join" and document["cache"]["cape"]["nonce"]:
         assert len(document["cache"]["cape"].pop("vault_key")) == 44
@@ -430,11 +427,10 @@ def call_here(role: str, text: bytes, environment: Mapping[str, str]) -> bytes:
 
 
 class Engine:
-    """Plays COINSTAC for one run below one folder.
+    """Plays COINSTAC for one run below one folder."""
 
-    `before` holds, for every exchange played, a copy of all folders and caches as they were when
-    it began, so that a test can go back there (`at`).
-    """
+    # `before` holds, for every exchange played, a copy of all folders and caches as they were when
+    # it began, so that a test can go back there (`at`).
 
     def __init__(
         self,
@@ -585,10 +581,9 @@ def record(folder: Path, computation: str = "capedjica", **settings: Any) -> Rec
 
 
 class without_pages:  # noqa: N801 - reads as a statement
-    """Leave the pages out of the files of the consortium and of the sites.
+    """Leave the pages out of the files of the consortium and of the sites."""
 
-    Drawing them is nine tenths of a small run; what they show has tests of its own.
-    """
+    # Drawing them is nine tenths of a small run; what they show has tests of its own.
 
     PLACES = ((cape.report.consortium_page, "render"), (cape.report.site_page, "render_site"))
 

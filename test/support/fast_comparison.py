@@ -44,10 +44,8 @@ def fast(
     colluders: int = 1,
     lacks: Mapping[str, set[str]] | None = None,
 ) -> Found:
-    """Return the answer for tables {site: {column: values}}; NaN or "" is missing.
-
-    `epsilon` None: no noise.  `lacks`: outcomes that a site states it has not.
-    """
+    """Return the answer for tables {site: {column: values}}; NaN or "" is missing."""
+    # `epsilon` None: no noise.  `lacks`: outcomes that a site states it has not.
     question = parse_question(**settings)
     mu = gdp_mu(epsilon=epsilon, delta=delta) if epsilon else math.inf
     rows = [rows_of(question, table, s, name) for s, (name, table) in enumerate(sites.items())]

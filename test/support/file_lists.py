@@ -73,10 +73,8 @@ def _parts(value: str) -> str | list[str]:
 
 
 def is_right(case: Case, people: Iterable[Iterable[str]]) -> bool:
-    """Tell whether all runs are there; AssertionError if a person is another or counts twice.
-
-    `people`: the files of each person who is listed.
-    """
+    """Tell whether all runs are there; AssertionError if a person is another or counts twice."""
+    # `people`: the files of each person who is listed.
     whole, seen = True, set[str]()
     for files in people:
         truths = [case.files[path] for path in files]

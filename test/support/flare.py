@@ -1,12 +1,15 @@
 """FLARE's part in a test without FLARE: `Calls` carries bytes between parties, and loses some."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from cape.engines.flare.rounds import AggregatorRounds, RunState, SiteRounds
 from cape.engines.flare.site_file import SiteFile
+from cape.report import add_score
 from cape.settings.documents import not_default, toml_text
+from cape.simulation.simulate import compare_with_truth
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy
 
@@ -60,6 +63,14 @@ class Calls:
     @property
     def results(self) -> Path:
         return self.work / "remote" / RUN / "results"
+
+    def scored(self) -> dict[str, bytes]:
+        """Results of a run after the step that `simulate` adds to those of every carrier."""
+        folder, truth = self.work / "scored", self.data / "truth.npz"
+        shutil.copytree(self.results, folder)
+        q_ngi, correlation = compare_with_truth(truth, folder / "unmixing.npz")
+        add_score(folder, q_ngi=q_ngi, map_correlation=correlation, synthetic=truth.is_file())
+        return contents(folder)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -112,11 +112,10 @@ def draw(
     rng: np.random.Generator,
     effect: float = 0.0,
 ) -> People:
-    """Draw a study whose groups differ by `effect` times the population's; ValueError for a row.
-
-    All rows: unequal sites with offsets (10 % of the variance) and gains, heavy tails of whole
-    people, shares of cases near one half, and cases who are older, more often women, and move more.
-    """
+    """Draw a study whose groups differ by `effect` times the population's; ValueError for a row."""
+    # All rows: unequal sites with offsets (10 % of the variance) and gains, heavy tails of whole
+    # people, shares of cases near one half, and cases who are older, more often women, and move
+    # more.
     if row not in ROWS:
         raise ValueError(f"no row {row!r}; there are {', '.join(ROWS)}")
     M, S, q = n_people, n_sites, len(people.mean)

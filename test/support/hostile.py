@@ -20,10 +20,8 @@ FALSE = "zz-false"
 
 
 def told(link: Any, site: str, **body: Any) -> AnyEnvelope:
-    """Return what a site answers to the last broadcast with another body; its state moves on.
-
-    The run is named as the site will name it, so that no site refuses a name.
-    """
+    """Return what a site answers to the last broadcast with another body; its state moves on."""
+    # The run is named as the site will name it, so that no site refuses a name.
     told = replace(link._request.body, **body)
     own = link._runs[site].run or digest(told)[:16].hex()
     request = replace(link._request, body=told, run=own)
@@ -60,10 +58,8 @@ def invented(n: int, *, n_subjects: int = 3) -> list[RosterEntry]:
 
 
 def roster_of(link: Any, entries: Sequence[RosterEntry], *, config: Config | None = None) -> Roster:
-    """Return the roster that `join` would have made of these sites: plan, colluders, survivors.
-
-    It carries the digest of the real settings, whatever `config` it was computed for.
-    """
+    """Return the roster that `join` would have made of these sites: plan, colluders, survivors."""
+    # It carries the digest of the real settings, whatever `config` it was computed for.
     own = config or link._config
     S, M = len(entries), sum(entry.n_subjects for entry in entries)
     return replace(

@@ -132,7 +132,8 @@ class Site:
             return ledger_lines.hold_line(event.run, cost(plan), yields, lines)
         if event.kind == "charge":
             return ledger_lines.charge_line(event.run, self.charge(*event.rest), lines)
-        return ledger_lines.end_line(event.run, event.rest, lines)
+        ended = {"why": event.rest, "by": "", "text": "", "date": ledger_lines.today()}
+        return ledger_lines.next_line("end", lines, run=event.run, **ended)
 
     def charge(self, exchange: int, units: int) -> Charge:
         return spending.charge(exchange, f"{units}/1")
@@ -351,10 +352,8 @@ class Site:
                 self.violate("what is held is not listed, or cannot be closed", state)
 
     def wander(self, orders: int, random: Random) -> None:
-        """Go `orders` ways from the start to an end, at each state to any that may follow.
-
-        For sites of which nobody can visit all states.
-        """
+        """Go `orders` ways from the start to an end, at each state to any that may follow."""
+        # For sites of which nobody can visit all states.
         ledgers: set[tuple[Event, ...]] = set()
         for _ in range(orders):
             state, following = self.start(), list(self.following(self.start()))

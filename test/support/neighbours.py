@@ -150,10 +150,8 @@ def table_of(
 
 
 def public_of(study: Study, rows: list[Array], has: np.ndarray, share: float) -> tuple[Public, ...]:
-    """Return the public numbers of every term, from the cells of people alone.
-
-    `share`: of all people in the plan; a half's plan may not hang on how halves are drawn.
-    """
+    """Return the public numbers of every term, from the cells of people alone."""
+    # `share`: of all people in the plan; a half's plan may not hang on how halves are drawn.
     question, S = study.question, len(rows)
     counts = np.array([_counts(question, one, has.shape[1]) for one in rows])
     M = share * sum(_counts(question, one, study.K).sum() for one in study.rows)

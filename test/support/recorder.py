@@ -88,20 +88,13 @@ def data_canaries(folder: Path) -> list[Any]:
 
 @dataclass
 class Secrets:
-    """Canaries of what was made inside sites while `listening`.
+    """Canaries of what was made inside sites while `listening`."""
 
-    Attributes
-    ----------
-    numbers : list
-        Made from data, before any noise: working arrays, single answers, sums of sites.
-    hidden : list
-        Noise, masks, masked-to-be sums, keys, entropy: nowhere, not even in a site's own files.
-    opened : list
-        Streams of what sites commit to and then show: their parts of the graph of SecureAgg.
-    """
-
+    # Made from data, before any noise: working arrays, single answers, sums of sites
     numbers: list[Any] = field(default_factory=list)
+    # Noise, masks, masked-to-be sums, keys, entropy: nowhere, not even in a site's own files
     hidden: list[Any] = field(default_factory=list)
+    # Streams of what sites commit to and then show: their parts of the graph of SecureAgg
     opened: list[Any] = field(default_factory=list)
     heard: Callable[[str, Any], None] = lambda what, value: None
 
@@ -206,27 +199,16 @@ class Secrets:
 
 @dataclass
 class Transcript:
-    """What a run left: `documents` may leave the party that made them, `kept` may not.
-
-    Attributes
-    ----------
-    replies : list
-        Per exchange, site to the message it sent (typed).
-    outputs : list
-        (party, text) of every answer of a document run, in order.
-    frames : list
-        (party, "sent" or "received", content) of every frame between an engine and a service.
-    packets : int
-        How many packets the engine's broker carried.
-    """
+    """What a run left: `documents` may leave the party that made them, `kept` may not."""
 
     computation: str
     documents: dict[str, bytes] = field(default_factory=dict)
     kept: dict[str, bytes] = field(default_factory=dict)
-    replies: list[dict[str, Any]] = field(default_factory=list)
-    outputs: list[tuple[str, bytes]] = field(default_factory=list)
+    replies: list[dict[str, Any]] = field(default_factory=list)  # per exchange, by site
+    outputs: list[tuple[str, bytes]] = field(default_factory=list)  # party, answer; in order
+    # Party, "sent" or "received", and content of every frame between an engine and a service
     frames: list[tuple[str, str, bytes]] = field(default_factory=list)
-    packets: int = 0
+    packets: int = 0  # that the engine's broker carried
     secrets: Secrets = field(default_factory=Secrets)
     folder: str = ""
     failed: str = ""
@@ -273,10 +255,8 @@ def words_of(replies: list[dict[str, Any]]) -> np.ndarray:
 
 
 def is_private(name: str) -> bool:
-    """Tell whether a file, named from the folder of all parties, stays with its site.
-
-    The list of mapped files is the one private file of the journal.
-    """
+    """Tell whether a file, named from the folder of all parties, stays with its site."""
+    # The list of mapped files is the one private file of the journal.
     party, _, inside = name.partition("/")
     return party != "remote" and (inside.startswith(STAYS) or inside.endswith("/given.json"))
 
@@ -370,20 +350,9 @@ def record(
 ) -> Transcript:
     """Play a run and return all that it left; a run that fails is a transcript too.
 
-    Parameters
-    ----------
-    folder : Path
-        Empty; gets the data (unless `data` holds them) and the folders of all parties.
-    computation : str
-        Its name.
-    through : {"memory", "wire", "process", "service-1", "service-2", "docker", "engine-1", ...}
-        The driver; of the service and of the engine in both of COINSTAC's versions.
-    seed : int
-        Of the noise; -1 takes the operating system's.
-    disturb : callable
-        Called with the party and `folder` before each call of a document driver.
-    heard : callable
-        Called with what a secret is, and its value, when it is made.
+    `folder` is empty and gets the data, unless `data` holds them.  `seed` -1: noise of the
+    operating system.  `disturb` is called before each call of a document driver, `heard` with what
+    a secret is, and its value, when it is made.
     """
     data = write_data(folder / "data") if data is None else data
     work = folder / "work"

@@ -9,18 +9,29 @@ from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.spatial import Sparseness
 from cape.algorithms.verdict import Confirmation, judge_run
 from cape.counting import CountedPeople
+from cape.data.space import MASKS
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger, split_mu
 from cape.privacy.mechanisms import plan_event, plan_event_without_noise
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Roster, RosterEntry, RoundRecord
 from cape.protocol.outcome import IcaOutcome, SiteOutcome, SpatialSet
+from cape.report import files
 from cape.report.consortium import results_of
 from cape.report.private_folder import Check, PrivateSummary, SubjectFacts
 from cape.report.results import ClaimFigures, LeftRightFigures, MapResults
 
 SITES = {"local0": 300, "local1": 212, "local2": 512}
 DELTA = 1e-5
+
+
+def brain() -> FeatureSpace:
+    """Return the bundled mask of 10 mm, in MNI space."""
+    image = files.load_image(MASKS / "MNI152-10mm.nii.gz")
+    inside = np.asarray(image.dataobj) > 0
+    return FeatureSpace.of_labels(
+        "mask", inside.astype(np.int32), np.asarray(image.affine), "MNI152"
+    )
 
 
 def mask_space(edge: int = 6, *, atlas: bool = False) -> FeatureSpace:
@@ -185,6 +196,7 @@ def spatial_results(
         untold_pairs=0,
         q=q,
         cohort="most people carry networks",
+        expected=0.94 * yes + 0.71 * likely + 0.3 * (15 - yes - likely),
     )
     model = dataclasses.replace(
         made.separation,
@@ -238,7 +250,7 @@ def inside(made: IcaOutcome, labels: tuple[str, ...]) -> PrivateSummary:
                          coverage=0.98, rank=60, grid="ok", tsnr=40.0 + k)
             for k, label in enumerate(labels)
         ),
-        failed=("sub-99",),
+        failed={"sub-99": ("sub-99_bold.nii.gz",)},
         counted=CountedPeople(
             listed=len(labels) + 1, counted=len(labels), why={"a subject is constant": 1}
         ),

@@ -87,11 +87,9 @@ def text(name: str, words: str) -> Canary:
 
 
 def vector(name: str, values: Iterable[float]) -> Canary:
-    """Return a canary of some neighbouring numbers of an array, three at least.
-
-    Looked for: every binary form, raw, hexadecimal and base64; decimals of several precisions in a
-    row; each number by itself if its digits are many enough.
-    """
+    """Return a canary of some neighbouring numbers of an array, three at least."""
+    # Looked for: every binary form, raw, hexadecimal and base64; decimals of several precisions in
+    # a row; each number by itself if its digits are many enough.
     found = np.asarray(list(values), dtype=np.float64)
     assert found.size >= 3, "too few numbers to be found on purpose only"
     assert np.unique(np.abs(found[found != 0])).size >= 3, "too plain to be found on purpose only"
@@ -268,19 +266,7 @@ def scan(
 ) -> Report:
     """Scan the names and contents of all files below a folder.
 
-    Parameters
-    ----------
-    folder : Path
-        Such as an outputDirectory, a transferDirectory, the logs of a container.
-    canaries : iterable of Canary
-        See `text`, `vector`, `windows`, `secret`.
-    leaves : callable, optional
-        Tells of a path, relative to `folder`, whether it is looked at.  Default: all are.
-
-    Returns
-    -------
-    Report
-        A test asserts that its `hits` are empty and its `documents` are not.
+    `leaves` tells of a path, relative to `folder`, whether it is looked at.
     """
     scanner, report = Scanner(canaries), Report()
     for path in sorted(folder.rglob("*")):

@@ -27,7 +27,7 @@ from cape.frozen import dataclass
 from cape.privacy.cost import Half
 from cape.protocol.join import RunPlan, by_sizes, join
 from cape.protocol.messages import FeatureSpace
-from cape.protocol.model import Model, joined
+from cape.protocol.model import Model
 from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage, make_plan, verify_plan
@@ -164,7 +164,6 @@ LOOK = SecureSum(
     state=Several,
     model_field="look",
     estimator=lambda config, model: SeveralEstimator(),
-    rows=lambda model: joined(model).n_basis,
     input=people,
 )
 

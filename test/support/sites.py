@@ -43,6 +43,14 @@ def private_code(err: DataError) -> str:
     return err.detail.partition(" ")[0]
 
 
+def why_stopped(base: Path, config: Config, **named: object) -> tuple[str, str]:
+    """Code and private text of the worst finding of a site that must stop."""
+    given = {"listing": {}, "site": "B", **named}
+    found = pipeline.inspect_site(base, config=config, **given)  # type: ignore[arg-type]
+    assert found.error is not None
+    return private_code(found.error), found.error.detail
+
+
 def clean(
     values: Array, n_dummy: int, how: Cleaning, others: Array | None = None
 ) -> tuple[Data, Quality]:

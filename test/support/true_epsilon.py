@@ -109,11 +109,9 @@ def true_epsilons(
     files_of: Mapping[str, Collection[Path]],
     delta: float,
 ) -> dict[str, float]:
-    """Return what each person's files cost: a person who is k subjects moves every sum k times.
-
-    Group privacy of Gaussian mechanisms: k subjects of one person cost k mu.  `ledgers`: who is
-    meant by each name of a site, which is all that a ledger knows of unreadable files.
-    """
+    """Return what each person's files cost: a person who is k subjects moves every sum k times."""
+    # Group privacy of Gaussian mechanisms: k subjects of one person cost k mu.  `ledgers`: who is
+    # meant by each name of a site, which is all that a ledger knows of unreadable files.
     of_files = {_known_by(path): who for who, paths in files_of.items() for path in paths}
     mu = dict.fromkeys(files_of, 0.0)
     for ledger, names in ledgers.items():

@@ -51,11 +51,9 @@ ONE_SIDE = 5e-7
 
 
 def certified_mu(statistic: np.ndarray, bits: np.ndarray) -> float:
-    """Return a lower bound of mu from guesses "bit is +1" where the statistic is positive.
-
-    Any mu-GDP mechanism obeys Phi^-1(TPR) - Phi^-1(FPR) <= mu; both rates enter by their
-    Clopper-Pearson bounds, so that the result exceeds the true mu with probability < 1e-6.
-    """
+    """Return a lower bound of mu from guesses "bit is +1" where the statistic is positive."""
+    # Any mu-GDP mechanism obeys Phi^-1(TPR) - Phi^-1(FPR) <= mu; both rates enter by their
+    # Clopper-Pearson bounds, so that the result exceeds the true mu with probability < 1e-6.
     guess, truth = statistic > 0, bits > 0
     hits, positives = int((guess & truth).sum()), int(truth.sum())
     alarms, negatives = int((guess & ~truth).sum()), int((~truth).sum())
@@ -305,7 +303,6 @@ CANARY = Computation(
             state=CanaryState,
             model_field="canary",
             estimator=lambda config, model: CanaryEstimator(n_rounds=config.n_rounds),
-            rows=lambda model: joined(model).n_basis,
             input=lambda site, model: prepared(site, joined(model).space),
             close=lambda config, model: model.canary,
             by_site=lambda config: config.by_site,
@@ -330,11 +327,9 @@ def budget(mu: float) -> dict[str, object]:
 def canary_run(
     bits: np.ndarray, *, n_rounds: int, mu: float = 2.0, rows: int = 0, **more: object
 ) -> tuple[Wiretap, dict[str, np.ndarray]]:
-    """Return a run of four sites, the last of which colludes, and the subjects of each site.
-
-    Subject k holds 3 times bit k at row k: past the clip norm 1, so clipping counts.  `rows` is
-    the length of the vector, if there are to be more entries than subjects.
-    """
+    """Return a run of four sites, the last of which colludes, and the subjects of each site."""
+    # Subject k holds 3 times bit k at row k: past the clip norm 1, so clipping counts.  `rows` is
+    # the length of the vector, if there are to be more entries than subjects.
     n, D = len(bits), rows or len(bits)
     owned = {f"local{s}": np.arange(s, n, 3) for s in range(3)}
     sources = {}

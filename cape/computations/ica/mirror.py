@@ -57,10 +57,8 @@ def mirror_of(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> Mir
 def null_of(
     config: LeftRightConfig, space: FeatureSpace, n_basis: int, mirror: Mirror, R: int
 ) -> Null:
-    """Return the null distribution of subjects of smooth noise in this basis; takes seconds.
-
-    R is that of their projectors; 0: soft ones of trace 1.
-    """
+    """Return the null distribution of subjects of smooth noise in this basis; takes seconds."""
+    # R is that of their projectors; 0: soft ones of trace 1.
     if space.kind == "atlas":
         ground = _parcels(space, public_basis(resolve(config), space, n_basis))
     elif space.of_cifti:
@@ -141,11 +139,9 @@ def _partners(config: LeftRightConfig, space: FeatureSpace) -> npt.NDArray[np.in
 
 
 def partners(centres: Array, midline: float) -> npt.NDArray[np.intp]:
-    """Return the mirror image of each centre (D, 3), -1 without one.
-
-    Two centres are a pair if each, mirrored, is nearest to the other, and they lie on opposite
-    sides.
-    """
+    """Return the mirror image of each centre (D, 3), -1 without one."""
+    # Two centres are a pair if each, mirrored, is nearest to the other, and they lie on opposite
+    # sides.
     mirrored = centres * [-1.0, 1.0, 1.0] + [2.0 * midline, 0.0, 0.0]
     apart = np.linalg.norm(mirrored[:, None] - centres[None, :], axis=2)
     nearest = np.argmin(apart, axis=1)

@@ -57,9 +57,6 @@ def _spatial_set(config: Config, model: Model, end: FinalState) -> SpatialSet:
     )
 
 
-# -- the last line of a table --------------------------------------------------------------------
-
-
 def ica_report(
     name: str,
     stages: Sequence[SecureSum[Any]],
@@ -68,10 +65,8 @@ def ica_report(
     spatial_set: Callable[[Any, Any], SpatialSet | None] = lambda config, model: None,
     template_reading: Callable[[Any, Any], TemplateReading | None] = lambda config, model: None,
 ) -> AnyPhase:
-    """Return the `report` phase, from functions of the settings and the public model.
-
-    `spatial_set` is the computation's own set; None: that of its subspace.
-    """
+    """Return the `report` phase, from functions of the settings and the public model."""
+    # `spatial_set` is the computation's own set; None: that of its subspace.
 
     def write_site(site: Site, model: Any) -> SiteOutcome:
         end = final_state(site.config, model)

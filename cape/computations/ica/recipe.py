@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import pkgutil
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from cape.algorithms.claims import (
     MOST_HALVED,
     MOST_PEOPLE,
     Calibrated,
-    Claims,
     SplitHalf,
     claims_of,
     cohort,
@@ -34,7 +34,6 @@ from cape.computations.ica.mirror import mirror_of, null_of
 from cape.computations.ica.model import IcaModel
 from cape.computations.ica.settings import LeftRightConfig, SpatialConfig
 from cape.forecast.one_release import spatial_basis_size, spatial_components
-from cape.frozen import dataclass
 from cape.protocol.model import joined
 from cape.protocol.outcome import SpatialSet
 from cape.protocol.wire import decode_document
@@ -55,19 +54,6 @@ CALIBRATED = decode_document(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Rotated:
-    """Spatial components of a released mean, the most stable first, with their claims."""
-
-    V: Array  # (d, k)
-    mixing: Array  # (k, k): maps are ``B V mixing``, in final order and sign
-    converged: bool
-    mirrored: bool
-    claims: Claims | None
-    split_half: SplitHalf | None  # of runs without noise
-    stability: tuple[float, ...]  # (k,) of the maps under other draws
-
-
 def rotated(
     F: Array,
     B: Basis | None,
@@ -83,12 +69,11 @@ def rotated(
     n_subjects: int,
     score: SpatialScore = BAG_SCORE,
     suggest: bool = False,
-) -> Rotated:
-    """Apply the recipe to a released mean F (d, d): mirror, bagged maps, claims.
-
-    `rank` is R of the projectors, `q` the `claims.cohort` of the mean before any mirroring, `kind`
-    that of the feature space; `suggest`: without noise also suggest a number of components.
-    """
+) -> FreeSet:
+    """Apply the recipe to a released mean F (d, d): mirror, bagged maps, claims."""
+    # `rank` is R of the projectors, `q` the `claims.cohort` of the mean before any mirroring,
+    # `kind` that of the feature space; `suggest`: without noise also suggest a number of
+    # components.
     clear = test is not None and test.z >= CLEAR_Z
     # A mirror removes noise; without noise it is not needed.
     wanted = symmetry == "assume" or (symmetry == "auto" and clear and noise_std > 0)
@@ -139,11 +124,10 @@ def rotated(
         r = split_half_of(F[:k, :k], rows, C[:k], n_components=n, n_subjects=halved)
         suggested = suggested_order(F[:k, :k], rows, n_subjects=n_subjects) if suggest else None
         split_half = SplitHalf.of(r, C, mirror.J, q=q, n_components=suggested)
-    V, mixing = np.linalg.qr(C)
-    return Rotated(
-        V=V,
-        mixing=mixing,
+    return FreeSet(
+        directions=C,
         converged=bag.converged,
+        test=test,
         mirrored=J is not None,
         claims=claims,
         split_half=split_half,
@@ -192,15 +176,8 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
         kind=space.kind,
         n_subjects=roster.n_subjects,
     )
-    return FreeSet(
-        directions=maps.V @ maps.mixing,
-        converged=maps.converged,
-        test=test,
-        mirrored=maps.mirrored,
-        claims=maps.claims,
-        split_half=maps.split_half,
-        stability=maps.stability,
-    )
+    V, mixing = np.linalg.qr(maps.directions)  # rounded as the maps of a capegica run
+    return replace(maps, directions=V @ mixing)
 
 
 def as_spatial(config: LeftRightConfig, k: int) -> SpatialConfig:
@@ -226,13 +203,8 @@ def set_of(config: LeftRightConfig, model: IcaModel) -> SpatialSet | None:
     K = public_basis(resolve(as_spatial(config, k)), space, k)
     return SpatialSet(
         A=free.directions if K is None else np.asarray(K @ free.directions),
-        converged=free.converged,
         sparseness=None,
-        test=free.test,
-        mirrored=free.mirrored,
-        claims=free.claims,
-        split_half=free.split_half,
-        stability=free.stability,
         recipe=True,
         n_basis=k,
+        **free.said(),
     )

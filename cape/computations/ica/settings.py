@@ -4,12 +4,11 @@ import math
 from dataclasses import fields, replace
 from typing import Literal, Self, TypeVar
 
-from cape.errors import ConfigError
 from cape.forecast.rule import RunSize
 from cape.frozen import dataclass
 from cape.protocol.plan import noise_shares_of
 from cape.settings.config import Config, Recipe
-from cape.settings.option import option
+from cape.settings.option import option, out_of_range
 from cape.settings.resolved import check_basis, resolve
 from cape.space.feature_space import FeatureSpace
 
@@ -31,7 +30,7 @@ class IcaConfig(Config):
         check_basis(self)
         if (got := self.min_timepoints) < (needed := resolve(self).max_components + 2):
             allowed, do = f"at least n_components + 2 = {needed}", "raise it or lower n_components."
-            raise ConfigError("E011", setting="min_timepoints", got=got, allowed=allowed, do=do)
+            raise out_of_range("min_timepoints", got, allowed, do)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,10 +53,7 @@ class LeftRightConfig(IcaConfig):
             x = math.nan
         if not abs(x) <= 1000.0:
             do = "such as 0, in the coordinates of the mask."
-            allowed = "auto or -1000 to 1000"
-            raise ConfigError(
-                "E011", setting="midline_x", got=self.midline_x, allowed=allowed, do=do
-            )
+            raise out_of_range("midline_x", self.midline_x, "auto or -1000 to 1000", do)
         return x
 
     def pairs_of_labels(self) -> tuple[tuple[int, int], ...]:
@@ -67,7 +63,7 @@ class LeftRightConfig(IcaConfig):
         if any(len(pair) != 2 for pair in pairs) or len(set(labels)) != 2 * len(pairs):
             got, allowed = self.label_pairs, "pairs of labels such as 1-2,3-4, each label once"
             do = "cape pairs finds them in the table of the atlas."
-            raise ConfigError("E011", setting="label_pairs", got=got, allowed=allowed, do=do)
+            raise out_of_range("label_pairs", got, allowed, do)
         return tuple(zip(labels[::2], labels[1::2], strict=True))
 
     def check(self) -> None:

@@ -27,9 +27,7 @@ from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, rep
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config
-from cape.settings.option import check_ends, option
-
-# -- settings ------------------------------------------------------------------------------------
+from cape.settings.option import check_ends, option, out_of_range
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +57,7 @@ class CapeCcaConfig(Config):
         for view, low, high in (("x", self.x_low, self.x_high), ("y", self.y_low, self.y_high)):
             if not low < high:
                 allowed, do = f"below {view}_high = {high}", "give the public range of the values."
-                raise ConfigError("E011", setting=f"{view}_low", got=low, allowed=allowed, do=do)
+                raise out_of_range(f"{view}_low", low, allowed, do)
             check_ends(f"{view}_low", f"{low:g} to {high:g}", low, high)
 
 
@@ -76,7 +74,7 @@ def single_bounds(text: str) -> dict[int, tuple[float, float]]:
         # If a column is given twice, the meant range is unknown.
         if not fine or index in bounds:
             allowed, do = "column:low:high, each column once", "such as 4:18:90."
-            raise ConfigError("E011", setting="bounds", got=part, allowed=allowed, do=do)
+            raise out_of_range("bounds", part, allowed, do)
         check_ends("bounds", part, *ends)
         bounds[index] = ends
     return bounds
@@ -88,8 +86,6 @@ class CapeCcaModel(Model):
 
     canonical: CanonicalState | None = None  # None before the release
 
-
-# -- what is released ----------------------------------------------------------------------------
 
 # Appended constant over the norm bound: the means cost a factor of 1.25 in sensitivity.
 CONSTANT_RATIO = 0.5
@@ -124,7 +120,6 @@ def stages(config: CapeCcaConfig, n_columns: int) -> tuple[PlannedStage, ...]:
 
 
 def plan_run(config: CapeCcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
-    """Return the plan that the aggregator makes in `join`; ConfigError if none exists."""
     D = space.n_features
     if config.max_features < D:
         do = "use fewer."
@@ -138,7 +133,7 @@ def plan_run(config: CapeCcaConfig, n_sites: int, n_subjects: int, space: Featur
     ):
         if not 1 <= got <= limit:
             do = f"the data have {D} columns, {n_x} of them in the first view."
-            raise ConfigError("E011", setting=setting, got=got, allowed=f"1 to {limit}", do=do)
+            raise out_of_range(setting, got, f"1 to {limit}", do)
     plan = make_plan(config, stages(config, D), n_sites=n_sites, n_subjects=n_subjects)
     warnings = () if config.private else (PROTECTS_NOBODY,)
     return RunPlan(releases=plan, n_basis=D, warnings=warnings)
@@ -153,8 +148,6 @@ def _verify(site: Site, roster: Roster) -> None:
 def _estimator(config: CapeCcaConfig, model: CapeCcaModel) -> SecondMomentCca:
     return estimator(config, n_basis(model))
 
-
-# -- the result ----------------------------------------------------------------------------------
 
 ONLY_NOISE = "No canonical correlation is above what noise alone can give: too few subjects."
 
@@ -227,14 +220,11 @@ def _column_table(
     )
 
 
-# -- the protocol --------------------------------------------------------------------------------
-
 JOINT_MOMENT = SecureSum(
     name="moment",
     state=CanonicalState,
     model_field="canonical",
     estimator=_estimator,
-    rows=n_basis,
     input=subject_views.as_read,
 )
 

@@ -18,7 +18,7 @@ from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, by_sizes, join
 from cape.protocol.messages import FeatureSpace
-from cape.protocol.model import Model, Roster, n_basis, settings_of
+from cape.protocol.model import Model, Roster, settings_of
 from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_plan
@@ -27,7 +27,7 @@ from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, ref
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config
-from cape.settings.option import check_ends, option
+from cape.settings.option import check_ends, option, out_of_range
 
 # Noise std of a mean, over the range, above which there is a warning
 NOISY = 0.1
@@ -53,7 +53,7 @@ class CapeMeanConfig(Config):
         Config.check(self)
         if not self.low < self.high:
             allowed, do = f"below high = {self.high}", "give the public range of the values."
-            raise ConfigError("E011", setting="low", got=self.low, allowed=allowed, do=do)
+            raise out_of_range("low", self.low, allowed, do)
         check_ends("low", f"{self.low:g} to {self.high:g}", self.low, self.high)
 
 
@@ -188,7 +188,6 @@ HISTOGRAM = SecureSum(
     state=ColumnStatistic,
     model_field="histogram",
     estimator=histogram_of,
-    rows=n_basis,
     input=subject_views.as_read,
 )
 MEAN = SecureSum(
@@ -196,7 +195,6 @@ MEAN = SecureSum(
     state=ColumnStatistic,
     model_field="mean",
     estimator=mean_of,
-    rows=n_basis,
     input=subject_views.as_read,
     successors=(HISTOGRAM,),
 )

@@ -14,7 +14,7 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, by_sizes, join
-from cape.protocol.model import Model, Roster, n_basis, settings_of
+from cape.protocol.model import Model, Roster, settings_of
 from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_plan
@@ -23,7 +23,7 @@ from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, rep
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config
-from cape.settings.option import option
+from cape.settings.option import option, out_of_range
 from cape.settings.resolved import check_basis, resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import widest_basis
@@ -52,9 +52,6 @@ class PcaModel(Model):
     principal: Principal | None = None  # None before the release
 
 
-# -- what is released: one description for the planner and for every site's own check ------------
-
-
 def estimator(config: CapePcaConfig, model: object = None) -> SecondMomentPca:
     return SecondMomentPca(n_components=config.n_directions, norm_bound=config.norm_bound)
 
@@ -65,14 +62,13 @@ def stages(config: CapePcaConfig, n_features: int) -> tuple[PlannedStage, ...]:
 
 
 def plan_run(config: CapePcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
-    """Return the plan that the aggregator makes in `join`; ConfigError if none exists."""
     d = widest_basis(resolve(config), space)
     if d > config.max_features:
         do = "use a basis or an atlas."
         raise ConfigError("E145", setting="features", got=d, allowed=config.max_features, do=do)
     if config.n_directions > d:
         got, do = config.n_directions, f"the data have {d} directions."
-        raise ConfigError("E011", setting="n_directions", got=got, allowed=f"1 to {d}", do=do)
+        raise out_of_range("n_directions", got, f"1 to {d}", do)
     plan = make_plan(config, stages(config, d), n_sites=n_sites, n_subjects=n_subjects)
     warnings = () if config.private else (PROTECTS_NOBODY,)
     return RunPlan(releases=plan, n_basis=d, warnings=warnings)
@@ -83,9 +79,6 @@ def verify(site: Site, roster: Roster) -> None:
     config = settings_of(CapePcaConfig, site.config)
     d = widest_basis(resolve(config), roster.space)
     verify_plan(site, roster, stages(config, d), n_basis=d)
-
-
-# -- the result ----------------------------------------------------------------------------------
 
 
 def outcome(name: str, party: Aggregator, model: PcaModel, *, note: str) -> Outcome:
@@ -129,14 +122,11 @@ def _outcome(party: Aggregator, model: PcaModel) -> Outcome:
     return outcome("capepca", party, model, note="One sum over all subjects.")
 
 
-# -- the protocol --------------------------------------------------------------------------------
-
 MOMENT = SecureSum(
     name="moment",
     state=Principal,
     model_field="principal",
     estimator=estimator,
-    rows=n_basis,
     # Neither centred nor scaled: `norm_bound` is for the records themselves.
     input=subject_views.as_read,
 )

@@ -5,16 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cape.computations import load
-from cape.engines.coinstac.documents import (
-    Document,
-    EngineRequest,
-    decode_envelope,
-    decode_run,
-    decode_settings,
-    encode_broadcast,
-    engine_answer,
-    read_cache,
-)
+from cape.engines.coinstac import documents
 from cape.errors import ConsortiumError, MessageError
 from cape.frozen import dataclass
 from cape.protocol import wire
@@ -23,7 +14,7 @@ from cape.settings.config import VERSION, Config
 from cape.site.context import AggregatorContext
 
 # Pairs of a site and the document of its reply
-Arriving = Iterable[tuple[str, Document]]
+Arriving = Iterable[tuple[str, documents.Document]]
 
 NO_CARD = "the first message of a site is its card"
 
@@ -44,7 +35,7 @@ class FirstMessage:
     body: FirstCard
 
 
-def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
+def combine_replies(request: documents.EngineRequest, replies: Arriving) -> documents.Document:
     """Return the answer for a round; replies are combined as they arrive."""
     # The aggregator draws no random numbers: repeated requests need no journal.
     kept: dict[str, bytes] = {}
@@ -54,9 +45,9 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
         computation, config = first_settings(cards)
         state = start(computation.bind(config))
     else:
-        cache = read_cache(request.cache, request.who)
+        cache = documents.read_cache(request.cache, request.who)
         computation = load(cache.head.computation)
-        state, kept = decode_run(computation, cache, party=request.who), dict(cache.kept)
+        state, kept = documents.decode_run(computation, cache, party=request.who), dict(cache.kept)
     # A cache of another round belongs to replies to another broadcast.
     request.expect(state.cursor.seq)
     inbox = gathered(replies, state.phase)
@@ -70,7 +61,7 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
     )
     state, envelope, ended = advance_aggregator(state, inbox, context)
     if not ended:
-        answer = engine_answer(state, encode_broadcast(envelope))
+        answer = documents.engine_answer(state, documents.encode_broadcast(envelope))
         # Only runs with drop-outs have stages that use earlier replies.
         if state.config.aggregation == "secagg":
             answer["cache"]["cape"]["kept"] = wire.encode(kept, dict[str, bytes])
@@ -84,7 +75,7 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
         output = {"summary": display.summary(outcome), "components": display.tables(outcome)}
     except Exception as err:  # the results are written, so the run has ended well
         output = {"summary": display.unshown(outcome, err), "components": {}}
-    return engine_answer(state, output, success=True)
+    return documents.engine_answer(state, output, success=True)
 
 
 def gathered(replies: Arriving, phase: AnyPhase) -> dict[str, AnyEnvelope]:
@@ -92,7 +83,7 @@ def gathered(replies: Arriving, phase: AnyPhase) -> dict[str, AnyEnvelope]:
     inbox: dict[str, AnyEnvelope] = {}
     first = ""
     for site, document in replies:
-        envelope = decode_envelope(document, phase.reply, broadcast=False)
+        envelope = documents.decode_envelope(document, phase.reply, broadcast=False)
         if phase.fold is not None and inbox:
             one, other = phase.fold(inbox[first].body, envelope.body)
             inbox[first] = dataclasses.replace(inbox[first], body=one)
@@ -119,4 +110,4 @@ def first_settings(inbox: dict[str, Any]) -> tuple[Computation[Any], Config]:
     # If the cards differ, `join` names the setting.
     first = next(iter(cards.values()))
     computation = load(first.computation)
-    return computation, decode_settings(computation, first.settings)
+    return computation, documents.decode_settings(computation, first.settings)

@@ -17,10 +17,9 @@ from cape.engines.coinstac.display import COMPONENT, EFFECT_ROWS, MAPS_SUMMARY, 
 from cape.engines.coinstac.form import has_input, shown_if
 from cape.engines.coinstac.site import EXPERT
 from cape.engines.setting_texts import Text, default_text, groups, texts_of, values_text
-from cape.errors import ConfigError
 from cape.settings.config import FRONT, VERSION, Config
 from cape.settings.documents import parse_json
-from cape.settings.option import choices
+from cape.settings.option import choices, out_of_range
 from cape.settings.wings import PAPERS, WINGS, require
 
 # No tag.  COINSTAC's application shows logs of containers whose image name starts with coinstac.
@@ -45,7 +44,6 @@ ASKED_FIRST: Final = ("epsilon", "delta", "n_components", "n_sites")
 def compspec_document(
     config: type[Config], name: str = FRONT, image: str = IMAGE_NAME
 ) -> dict[str, Any]:
-    """Return the compspec.json of a computation with these settings."""
     document: dict[str, Any] = parse_json(_TEMPLATE.read_text(encoding="utf-8"))
     meta, computation = document["meta"], document["computation"]
     meta["version"] = VERSION
@@ -88,7 +86,6 @@ def image_name_of(computation: str, image: str = IMAGE_NAME) -> str:
 
 
 def compspec_of(name: str, image: str = IMAGE_NAME) -> dict[str, Any]:
-    """Return the compspec.json that starts a computation of the image."""
     return compspec_document(load(name).config, name, image_name_of(name, image))
 
 
@@ -104,18 +101,15 @@ def published(folder: Path, image: str, repository: str = "", *, papers: bool) -
     if papers:
         require(PAPERS, "--papers")
     if not PUBLISHED.fullmatch(name):
-        raise ConfigError(
-            "E011",
-            setting="image",
-            got=image,
-            allowed="NAME or REGISTRY/.../NAME in lower case without a tag, NAME from coinstac on",
-            do="push it as :latest, which is what COINSTAC pulls.",
+        raise out_of_range(
+            "image",
+            image,
+            "NAME or REGISTRY/.../NAME in lower case without a tag, NAME from coinstac on",
+            "push it as :latest, which is what COINSTAC pulls.",
         )
     if repository and not ADDRESS.fullmatch(repository):
         allowed = "an address that begins with https:// or http://"
-        raise ConfigError(
-            "E011", setting="repository", got=repository, allowed=allowed, do="correct it."
-        )
+        raise out_of_range("repository", repository, allowed, "correct it.")
     paths = []
     for computation in names():
         if (computation in WINGS[PAPERS].computations) != papers:

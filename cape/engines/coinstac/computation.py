@@ -144,10 +144,8 @@ WHOSE: Final = "The aggregator ended the run with this"
 
 
 def play(role: str, document: Mapping[str, Any], places: SitePlaces) -> bytes:
-    """Return the answer of `run` as one line, for engines that stop calling after an error.
-
-    The aggregator first sends its error to all sites in an extra exchange, then raises it.
-    """
+    """Return the answer of `run` as one line, for engines that stop calling after an error."""
+    # The aggregator first sends its error to all sites in an extra exchange, then raises it.
     cache = EngineRequest.of(role, document).cache
     if role == "remote" and isinstance(cache, Mapping) and ENDED in cache:
         raise ReportedError(str(cache[ENDED]))
@@ -193,12 +191,10 @@ def handle_end(output: Path, text: object, site: str) -> None:
 
 
 def become_owner(role: str, document: Mapping[str, Any]) -> None:
-    """If root, switch to the owner of the output folder.
-
-    Engines start containers as root, in folders of the person who runs the engine.  As that person
-    the process has no unneeded rights, and that person can read its private files (0600).  It stays
-    root if that person may not use the folders.
-    """
+    """If root, switch to the owner of the output folder."""
+    # Engines start containers as root, in folders of the person who runs the engine.  As that
+    # person the process has no unneeded rights, and that person can read its private files (0600).
+    # It stays root if that person may not use the folders.
     if os.geteuid() != 0:
         return
     request = EngineRequest.of(role, document)

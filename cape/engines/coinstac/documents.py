@@ -127,11 +127,9 @@ class Cache:
 
 
 def read_cache(document: Any, party: str) -> Cache:
-    """Return the state that the engine kept; ConsortiumError E155 if another version made it.
-
-    Digests of settings hold the version: a site that was updated during a run would refuse every
-    message for a digest that nobody can read.
-    """
+    """Return the state that the engine kept; ConsortiumError E155 if another version made it."""
+    # Digests of settings hold the version: a site that was updated during a run would refuse every
+    # message for a digest that nobody can read.
     head = document.get("head") if isinstance(document, dict) else None
     version = head.get("version") if isinstance(head, dict) else None
     if isinstance(version, str) and version != VERSION and VERSION_FORM.fits(version):
@@ -315,7 +313,6 @@ class EngineRequest:
 
     @property
     def folders(self) -> dict[str, Path]:
-        """Folders by the engine's names."""
         return {
             "baseDirectory": self.base,
             "outputDirectory": self.output,
@@ -375,10 +372,8 @@ def n_senders(answer: Document) -> int:
 
 
 def offload(output: Any, folder: Path, senders: int = 1) -> Any:
-    """Return the message with its large arrays replaced by names of files in `folder`.
-
-    Each of the `senders` messages in one document may use an equal part of `ALL_INLINE`.
-    """
+    """Return the message with its large arrays replaced by names of files in `folder`."""
+    # Each of the `senders` messages in one document may use an equal part of `ALL_INLINE`.
     largest = min(MAX_INLINE, wire.ALL_INLINE // senders)
     # An OSError may propagate: the answer is stored, so the step may be repeated.
     # Only envelopes have large arrays; a summary is returned unchanged.

@@ -17,7 +17,7 @@ from cape.errors import ConfigError, MessageError, own_words
 from cape.protocol import wire
 from cape.settings.config import VERSION, Config
 from cape.settings.documents import not_default, toml_text
-from cape.settings.option import Value, choices
+from cape.settings.option import Value, choices, out_of_range
 
 # Settings without effect in COINSTAC, which passes files without folders and ends a run when a site
 # is lost.
@@ -31,11 +31,9 @@ OF_MATRICES: Final = ("image_shape", "orientation")
 
 
 def shown_if(config: type[Config]) -> dict[str, tuple[str, Value] | None]:
-    """Return for every setting the input and the value under which the form shows it.
-
-    The application tests the value of one input, shown or not, so a setting that depends on an
-    expert setting gets the condition of that setting.
-    """
+    """Return for every setting the input and the value under which the form shows it."""
+    # The application tests the value of one input, shown or not, so a setting that depends on an
+    # expert setting gets the condition of that setting.
     parents = {field.name: field.metadata["when"] for field in dataclasses.fields(config)}
     # A setting that is for experts in most computations is so in all.
     both = (*dataclasses.fields(Config), *dataclasses.fields(config))
@@ -101,9 +99,7 @@ def form_of(settings: Mapping[str, object]) -> dict[str, dict[str, Value]]:
     for field in dataclasses.fields(config):
         if field.name in values and not has_input(field, hints):
             do = f"the form of {computation.name} in COINSTAC has no such input; leave it out."
-            raise ConfigError(
-                "E011", setting=field.name, got=values[field.name], allowed=field.default, do=do
-            )
+            raise out_of_range(field.name, values[field.name], str(field.default), do)
     named = {"computation": computation.name, **values}
     return {name: {"value": value} for name, value in named.items()}
 
@@ -113,7 +109,7 @@ def _owner_settings(form: object) -> dict[str, object]:
     allowed = 'a form: {"<input>": {"value": ..}, ..}, or one for each site in a list'
     if not sites or not all(_is_form(site) for site in sites):
         got, do = "another document", "take an inputspec.json or the inputMap of a pipeline."
-        raise ConfigError("E011", setting="form", got=got, allowed=allowed, do=do)
+        raise out_of_range("form", got, allowed, do)
     first, *others = [
         {name: given["value"] for name, given in site.items() if name not in (*SITE_INPUTS, EXPERT)}
         for site in sites
@@ -122,7 +118,7 @@ def _owner_settings(form: object) -> dict[str, object]:
         name for other in others for name in {*first, *other} if first.get(name) != other.get(name)
     ):
         got, do = f"{differing[0]} differs between sites", "settings are the owner's: one value."
-        raise ConfigError("E011", setting="form", got=got, allowed="the same settings", do=do)
+        raise out_of_range("form", got, "the same settings", do)
     return first
 
 

@@ -13,17 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cape import computations
 from cape.computations import load
-from cape.engines.coinstac.documents import (
-    Document,
-    EngineRequest,
-    decode_envelope,
-    decode_run,
-    engine_answer,
-    n_senders,
-    offload,
-    read_cache,
-    reply_document,
-)
+from cape.engines.coinstac import documents
 from cape.errors import CapeError, ConfigError, StateLostError, StoppedError
 from cape.privacy.spending import BY_HAND
 from cape.protocol import wire
@@ -57,11 +47,11 @@ class Asked(NamedTuple):
     question: str  # independent of the folder
 
 
-def answer_request(request: EngineRequest, places: SitePlaces) -> Document:
+def answer_request(request: documents.EngineRequest, places: SitePlaces) -> documents.Document:
     store = FileStore(request.output, request.working, request.party)
     answer, context = (_join if request.cache is None else _next_round)(request, store, places)
     # Replies of all sites make one document.
-    output = offload(answer["output"], request.transfer, n_senders(answer))
+    output = documents.offload(answer["output"], request.transfer, documents.n_senders(answer))
     # Last, because an error while writing these files may depend on data.
     if context is not None:
         context.answered()
@@ -84,8 +74,8 @@ def _counted(context: SiteContext, source: FileSource | None = None) -> Iterator
 
 
 def _join(
-    request: EngineRequest, store: FileStore, places: SitePlaces
-) -> tuple[Document, SiteContext]:
+    request: documents.EngineRequest, store: FileStore, places: SitePlaces
+) -> tuple[documents.Document, SiteContext]:
     request.expect(1)
     for name in ("site-error.txt", NOTICE_FILE):  # of an earlier run
         (request.output / name).unlink(missing_ok=True)
@@ -134,13 +124,13 @@ def write_notice(output: Path, source: Source) -> None:
 
 
 def _next_round(
-    request: EngineRequest, store: FileStore, places: SitePlaces
-) -> tuple[Document, SiteContext | None]:
+    request: documents.EngineRequest, store: FileStore, places: SitePlaces
+) -> tuple[documents.Document, SiteContext | None]:
     party = request.who
     # The engine returns the cache: check its types before use.
-    cache = read_cache(request.cache, party)
+    cache = documents.read_cache(request.cache, party)
     computation = load(cache.head.computation)
-    state = decode_run(computation, cache, party=party)
+    state = documents.decode_run(computation, cache, party=party)
     store.resume(cache.nonce, cache.vault_key, state.cursor.seq + 1)
     digest = _digest(request.input)
     is_last = request.input.get("phase") == state.bound.last
@@ -163,7 +153,7 @@ def _next_round(
     context, _ = _context(request, places, computation, state.config, store, inputs, access)
     if stored is not None:
         return stored, context
-    envelope = decode_envelope(request.input, state.phase.broadcast, broadcast=True)
+    envelope = documents.decode_envelope(request.input, state.phase.broadcast, broadcast=True)
     if is_last:  # draws no noise
         state = accept(state, envelope, context)
         request.expect(state.cursor.seq)
@@ -175,7 +165,9 @@ def _next_round(
             record_question(state.cursor.seq, state.transcript)
             state, reply = _respond(state, context, store)
             return _answered(store, state, reply, digest), context
-    answer = engine_answer(state, reply_document(reply), cache.nonce, cache.vault_key)
+    answer = documents.engine_answer(
+        state, documents.reply_document(reply), cache.nonce, cache.vault_key
+    )
     if not is_repeated_end:
         store.log_last_reply(ReplyEntry.of(answer["output"], type(reply.body).__name__))
     # Results are written: delete the remaining secrets and copies of data.
@@ -228,27 +220,31 @@ def _has_receipt(store: FileStore) -> bool:
     return True
 
 
-def _answered(store: FileStore, state: Run[Any], reply: AnyEnvelope, digest: str) -> Document:
+def _answered(
+    store: FileStore, state: Run[Any], reply: AnyEnvelope, digest: str
+) -> documents.Document:
     # Charge, draw, journal, send: in this order a crash repeats an answer or costs one charge.
-    answer = engine_answer(state, reply_document(reply), store.nonce, store.vault_key)
+    answer = documents.engine_answer(
+        state, documents.reply_document(reply), store.nonce, store.vault_key
+    )
     # The vault key is kept in the engine's cache only, never in a file beside the vault.
     store.store(state.cursor.seq, digest, _with_key(answer, b""))
     _log(store, state, answer["output"])
     return answer
 
 
-def _log(store: FileStore, state: Run[Any], output: Document) -> None:
+def _log(store: FileStore, state: Run[Any], output: documents.Document) -> None:
     message = state.bound.phases[output["phase"]].reply.__name__
     store.log_reply(ReplyEntry.of(output, message))
 
 
-def _with_key(answer: Document, vault_key: bytes) -> Document:
+def _with_key(answer: documents.Document, vault_key: bytes) -> documents.Document:
     cache = {**answer["cache"]["cape"], "vault_key": wire.encode(vault_key, bytes)}
     return {**answer, "cache": {"cape": cache}}
 
 
 def _context(
-    request: EngineRequest,
+    request: documents.EngineRequest,
     places: SitePlaces,
     computation: Computation[Any],
     config: Config,
@@ -386,19 +382,15 @@ def _ledger_of_run(
 
 
 def home_of(places: SitePlaces, output: Path) -> Path:
-    """Return the folder that outlives a run: the site's own, else one beside the run's output.
-
-    Engines keep the output folders of a site's runs in one place, which survives when its container
-    is replaced.
-    """
+    """Return the folder that outlives a run: the site's own, else one beside the run's output."""
+    # Engines keep the output folders of a site's runs in one place, which survives when its
+    # container is replaced.
     return places.home or output.resolve().parent / HOME
 
 
 def files_below(base: Path) -> list[list[Any]]:
-    """Return name, size and time of each file; links are not followed: the walk might not end.
-
-    A home among the data is none of them, and changes with every run.
-    """
+    """Return name, size and time of each file; links are not followed: the walk might not end."""
+    # A home among the data is none of them, and changes with every run.
     entries = []
     for folder, folders, names in os.walk(base):
         folders[:] = (name for name in folders if name != HOME)

@@ -87,10 +87,9 @@ def home_of_run(runs: Path, run: object) -> Path:
 
 
 class SiteRounds:
-    """One site; `answer` and `deliver` never raise, because FLARE would send the traceback away.
+    """One site; `answer` and `deliver` never raise, because FLARE would send the traceback away."""
 
-    `operator`: paths of the process, used where the site's own file has none.
-    """
+    # `operator`: paths of the process, used where the site's own file has none.
 
     def __init__(self, site: str, open_own: Callable[[], SiteFile], operator: SitePlaces) -> None:
         self.site, self._open_own, self._operator = site, open_own, operator
@@ -106,10 +105,8 @@ class SiteRounds:
         return self._caught(lambda: self._deliver(run, files))
 
     def leave(self) -> None:
-        """Free the reserves of this job's runs in the site's ledger, after the end of the job.
-
-        A finished run has none; a run that another job resumes reserves again.
-        """
+        """Free the reserves of this job's runs in the site's ledger, after the end of the job."""
+        # A finished run has none; a run that another job resumes reserves again.
         for run in sorted(self._begun):
             with suppress(CapeError, OSError):  # the reserve stays until it expires or is closed
                 own = self._open_own()
@@ -224,10 +221,9 @@ AskSites = Callable[[Mapping[str, bytes], float], Iterator[tuple[str, bytes]]]
 
 
 class AggregatorRounds:
-    """A run named `run` with the owner's `settings`; default computation: the product.
+    """A run named `run` with the owner's `settings`; default computation: the product."""
 
-    `addresses`: each site receives its own bytes (`Aggregator` of `cape.protocol.ports`).
-    """
+    # `addresses`: each site receives its own bytes (`Aggregator` of `cape.protocol.ports`).
 
     def __init__(
         self, run: str, settings: Mapping[str, Any], runs: Path, *, addresses: bool = True
@@ -360,10 +356,8 @@ class AggregatorRounds:
     def _arriving(
         self, state: RunState, ask: AskSites, timeout: float, arrived: dict[str, int]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield replies as they arrive, with sizes into `arrived`; CapeError for a lost site.
-
-        With drop-outs, a site that is lost or refuses is excluded for the rest of the run.
-        """
+        """Yield replies as they arrive, with sizes into `arrived`; CapeError for a lost site."""
+        # With drop-outs, a site that is lost or refuses is excluded for the rest of the run.
         refused: dict[str, str] = {}
         for _ in range(MAX_CALLS):
             missing = [s for s in state.remaining if s not in arrived and s not in refused]

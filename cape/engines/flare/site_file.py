@@ -109,9 +109,6 @@ def _read(path: Path, kind: type[R], code: str, **fields: str) -> R:
     raise ConfigError(code, detail=f"{path}: {problem}", **fields)
 
 
-# -- what FLARE's own file of a kit must say -------------------------------------------------------
-
-
 def settings_of_flare(kit: Path, party: Literal["client", "server"]) -> dict[str, Any]:
     """Return ``resources.json`` of a party's kit, or FLARE's default; ConfigError E312."""
     of_party = f"startup/fed_{party}.json"

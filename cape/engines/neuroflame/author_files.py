@@ -13,13 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cape.computations import about, load, names
-from cape.engines.neuroflame.steps import (
-    CAP_SECONDS,
-    EXCHANGE_SECONDS,
-    MAX_ITERATIONS,
-    NOT_IN_NEUROFLAME,
-    check_settings,
-)
+from cape.engines.neuroflame import steps
 from cape.engines.setting_texts import texts_of
 from cape.errors import ConfigError
 from cape.settings.config import PRODUCT, VERSION
@@ -58,14 +52,14 @@ def files(parameters: Mapping[str, object] | None = None) -> dict[str, str]:
     named = {"computation": name, **(parameters or {})}
     return {
         f"{AUTHORS}/__init__.py": '"""coinstac-cape for NeuroFLAME."""\n',
-        f"{AUTHORS}/spec.py": _filled("spec.py.txt", max_iterations=MAX_ITERATIONS),
+        f"{AUTHORS}/spec.py": _filled("spec.py.txt", max_iterations=steps.MAX_ITERATIONS),
         "description.md": _filled(
             "description.md",
             version=VERSION,
             name=name,
             algorithm=ALGORITHM if name == PRODUCT else ". ".join(about(name)),
-            minutes=CAP_SECONDS / 60,
-            seconds=EXCHANGE_SECONDS,
+            minutes=steps.CAP_SECONDS / 60,
+            seconds=steps.EXCHANGE_SECONDS,
         ),
         "display_notes.md": display_notes(name),
         PARAMETERS: example if parameters is None else json.dumps(named, indent=2) + "\n",
@@ -82,7 +76,7 @@ def display_notes(name: str) -> str:
     hints, texts = typing.get_type_hints(config), texts_of(config)
     rows = []
     for spec in dataclasses.fields(config):
-        if spec.name in NOT_IN_NEUROFLAME:
+        if spec.name in steps.NOT_IN_NEUROFLAME:
             continue
         required = spec.default is dataclasses.MISSING
         default = "(required)" if required else json.dumps(spec.default)
@@ -101,7 +95,7 @@ def lay(checkout: Path, parameters: Mapping[str, object] | None = None) -> list[
     """
     if not all((checkout / mark).is_file() for mark in CHECKOUT_FILES):
         raise ConfigError("E321", detail=str(checkout))
-    check_settings(parameters or {})
+    steps.check_settings(parameters or {})
     written = files(parameters)
     for old in (checkout / AUTHORS).glob("*.py"):
         old.unlink()

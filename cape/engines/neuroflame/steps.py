@@ -39,6 +39,7 @@ from cape.engines.flare.site_file import SiteFile
 from cape.errors import ConfigError, MessageError, public_text
 from cape.report.derivatives import DESCRIPTION
 from cape.report.private_folder import SITE_JSON
+from cape.settings.option import out_of_range
 from cape.settings.own_words import POLICY_FILE
 from cape.site.files import make_own_folder, write_atomically
 from cape.site.places import HOME, SitePlaces
@@ -140,10 +141,8 @@ def answer(message: dict[str, Any], data_dir: str, output_dir: str) -> dict[str,
 def combine(
     replies: dict[str, dict[str, Any]], parameters: dict[str, Any], output_dir: str
 ) -> dict[str, Any]:
-    """Return the next message for all sites; an error is sent to them first.
-
-    In the exchange after it, RuntimeError with the public text makes the framework end the run.
-    """
+    """Return the next message for all sites; an error is sent to them first, raised in the next."""
+    # RuntimeError with the public text makes the framework end the run.
     if (text := _ENDS.pop(output_dir, "")) and not all("nonce" in r for r in replies.values()):
         # The framework logs the traceback: raise an error with the public text only.
         raise RuntimeError(text)
@@ -183,10 +182,9 @@ def _combine(
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError E011 for settings that NeuroFLAME cannot run."""
     if (got := settings.get("aggregation", "all-sites")) != "all-sites":
         do = "in NeuroFLAME every site must answer to the end."
-        raise ConfigError("E011", setting="aggregation", got=got, allowed="all-sites", do=do)
+        raise out_of_range("aggregation", got, "all-sites", do)
 
 
 def _question(aggregator: _Aggregator) -> dict[str, Any]:

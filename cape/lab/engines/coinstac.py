@@ -110,8 +110,7 @@ def _check_parts() -> None:
 
 def _report_iteration(line: bytes, on_iteration: Callable[[int], None]) -> None:
     try:
-        update = parse_json(line)["update"]
-        iteration = update["currentIteration"]
+        iteration = parse_json(line)["update"]["currentIteration"]
     except (ValueError, KeyError, TypeError):
         return  # other output of the engine
     if isinstance(iteration, int):

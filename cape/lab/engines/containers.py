@@ -149,12 +149,9 @@ class Containers:
         except errors.ImageNotFound as err:
             raise _no_image(self._image) from err
         except errors.APIError as err:
-            raise CapeError(
-                "E290",
-                problem="a container cannot be started",
-                do="try 'docker run --rm --network none' with this image by hand.",
-                detail=str(err),
-            ) from err
+            problem = "a container cannot be started"
+            do = "try 'docker run --rm --network none' with this image by hand."
+            raise CapeError("E290", problem=problem, do=do, detail=str(err)) from err
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
         began = time.monotonic()
@@ -165,9 +162,8 @@ class Containers:
         # A party that fails gives a reason; without one, the kernel killed it for its memory.
         if not errors:
             problem = f"the container of {party} ended within a round (exit {code})"
-            raise CapeError(
-                "E290", problem=problem, do="give it more --memory, or look at its log."
-            )
+            do = "give it more --memory, or look at its log."
+            raise CapeError("E290", problem=problem, do=do)
         public = errors.decode("utf-8", "replace").strip()
         raise ReportedError(public, error_detail(self._work / party / "output"))
 
@@ -226,12 +222,9 @@ def connect() -> Any:
             client.close()
             raise
     except (docker.errors.DockerException, OSError) as err:
-        raise CapeError(
-            "E290",
-            problem="no Docker service answers",
-            do="start Docker or podman's socket, or name it by DOCKER_HOST.",
-            detail=str(err),
-        ) from err
+        do = "start Docker or podman's socket, or name it by DOCKER_HOST."
+        problem = "no Docker service answers"
+        raise CapeError("E290", problem=problem, do=do, detail=str(err)) from err
     return client
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from cape.engines.flare.job import JobPlan, new_run, write_job
@@ -110,10 +111,8 @@ def _play(
             reporter.update(rounds.state())
         finally:
             # Ctrl-C must end all processes.
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             process.wait()
     return process.returncode
 

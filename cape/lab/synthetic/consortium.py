@@ -17,17 +17,9 @@ from cape.data.space import TEMPLATE_FILES, Grid, grid_of, mask_space
 from cape.data.templates import NETWORKS_FILE
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.lab.synthetic import volumes
+from cape.lab.synthetic import generators, volumes
 from cape.lab.synthetic.brain import BASELINE, NETWORKS, STORAGES, Scanner, network_maps
 from cape.lab.synthetic.compared import COMPARED_COLUMNS, FORMULA, TwoGroups, draw_two_groups
-from cape.lab.synthetic.generators import (
-    AUTOCORRELATION,
-    PRESETS,
-    correlated_maps,
-    garch_sources,
-    generate,
-    two_views,
-)
 from cape.lab.synthetic.layouts import (
     LAYOUTS,
     N_PARCELS,
@@ -63,7 +55,7 @@ DEFAULTS: dict[str, tuple[int, int, int]] = {
     "brain": (200, 120, 6),
     "groups": (240, 100, 6),
     **dict.fromkeys(TWO_SIDED, (60, 150, 20)),
-    **dict.fromkeys(PRESETS, (128, 250, 20)),
+    **dict.fromkeys(generators.PRESETS, (128, 250, 20)),
     **dict.fromkeys(GROUPS_OF_VOLUMES, (2000, 1, len(volumes.BRAIN_VOLUMES))),
     "records": (4000, 1, 3),
 }
@@ -239,7 +231,7 @@ def _write_brain(out: Path, request: Request, progress: OnWritten) -> Array:
     people = _people(request) if request.preset == "groups" else None
     rng = np.random.default_rng([request.seed, 1])
     n_subjects, longest = len(request.owners), int(request.n_timepoints * (1 + SPREAD_OF_T))
-    courses = garch_sources(rng, n_subjects, R, longest, ar=AUTOCORRELATION)
+    courses = generators.garch_sources(rng, n_subjects, R, longest, ar=generators.AUTOCORRELATION)
     strength = np.exp(_HETEROGENEITY * rng.standard_normal((n_subjects, R, 1)))
     courses *= strength.astype(np.float32)
     shortest = int(np.ceil(request.n_timepoints * (1 - SPREAD_OF_T)))
@@ -285,8 +277,8 @@ def _write_two_sided(out: Path, request: Request, progress: OnWritten) -> Array:
 
 def _write_matrices(out: Path, request: Request, progress: OnWritten) -> Array:
     """Write one (D, T) float32 matrix per subject; return maps (D, R)."""
-    study = generate(
-        PRESETS[request.preset],
+    study = generators.generate(
+        generators.PRESETS[request.preset],
         n_subjects=len(request.owners),
         seed=request.seed,
         n_components=request.n_networks,
@@ -308,7 +300,9 @@ def _write_records(out: Path, request: Request, progress: OnWritten) -> Array:
     """
     owners = request.owners
     planted = tuple(np.linspace(MAX_CORRELATION, MIN_CORRELATION, request.n_networks))
-    study = two_views(request.seed, n_records=len(owners), n_x=N_X, n_y=N_Y, correlations=planted)
+    study = generators.two_views(
+        request.seed, n_records=len(owners), n_x=N_X, n_y=N_Y, correlations=planted
+    )
     header = [f"network_{i:02d}" for i in range(1, N_X + 1)]
     header += [f"score_{i:02d}" for i in range(1, N_Y + 1)]
     for site in sorted(set(owners)):
@@ -337,7 +331,7 @@ def _write_volumes(out: Path, request: Request, progress: OnWritten) -> Array:
 WRITERS = {
     **dict.fromkeys(_NAMED, _write_brain),
     **dict.fromkeys(TWO_SIDED, _write_two_sided),
-    **dict.fromkeys(PRESETS, _write_matrices),
+    **dict.fromkeys(generators.PRESETS, _write_matrices),
     **dict.fromkeys(GROUPS_OF_VOLUMES, _write_volumes),
     "records": _write_records,
 }
@@ -351,11 +345,13 @@ def write_templates(out: Path, request: Request, maps: Array) -> None:
     rng = np.random.default_rng([request.seed, 3])
     folders = [out / f"local{site}" for site in range(len(request.site_sizes))]
     white = rng.standard_normal(maps.shape)
-    if request.preset in PRESETS:
+    if request.preset in generators.PRESETS:
         noise = kernel.smooth_image((IMAGE_EDGE, IMAGE_EDGE), white)
         for folder in folders:
             path = folder / "templates.npy"
-            np.save(path, correlated_maps(maps, noise, request.templates), allow_pickle=False)
+            np.save(
+                path, generators.correlated_maps(maps, noise, request.templates), allow_pickle=False
+            )
         return
     import nibabel as nib
 
@@ -363,7 +359,7 @@ def write_templates(out: Path, request: Request, maps: Array) -> None:
     x, y, z = (float(edge) for edge in np.linalg.norm(grid.affine[:3, :3], axis=0))
     noise = kernel.smooth(grid.inside, (x, y, z), white)
     volume: Data = np.zeros((*grid.shape, maps.shape[1]), dtype=np.float32)
-    volume[grid.inside] = correlated_maps(maps, noise, request.templates)
+    volume[grid.inside] = generators.correlated_maps(maps, noise, request.templates)
     image = nib.Nifti1Image(volume, grid.affine)
     image.set_sform(grid.affine, code="mni")
     for folder in (out, *folders):
@@ -395,7 +391,7 @@ def _write_texts(out: Path, request: Request) -> None:
         "min_sites": min(3, n_sites),
         "min_timepoints": min(100, int(shortest * request.n_timepoints)),
         "n_x": N_X,
-        "matrices": PRESETS,
+        "matrices": generators.PRESETS,
         "edge": IMAGE_EDGE,
         "n_basis": IMAGE_BASIS,
         "n_parcels": N_PARCELS,

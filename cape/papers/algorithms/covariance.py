@@ -38,10 +38,8 @@ class CovariancePca(ProjectorPca):
 
 
 def leading_factor(moment: Array, rank: int) -> Array:
-    """Return P = U_k Sigma_k^(1/2) (d, k) of a noisy second moment (d, d), leading ones first.
-
-    Negative eigenvalues count as 0.  Alg. 1 of DPdisPCA (Imtiaz and Sarwate) and of DP-djICA.
-    """
+    """Return P = U_k Sigma_k^(1/2) (d, k) of a noisy second moment (d, d), leading ones first."""
+    # Negative eigenvalues count as 0.  Alg. 1 of DPdisPCA (Imtiaz and Sarwate) and of DP-djICA.
     # Deviation: the authors' scripts use an SVD, which takes a large negative eigenvalue of the
     # noise for a direction (docs/deviations.md, no. 11).
     values, vectors = np.linalg.eigh(moment)

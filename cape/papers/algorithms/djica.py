@@ -19,17 +19,8 @@ from math import floor, log, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import (
-    NO_STEP,
-    Array,
-    Data,
-    OneRelease,
-    PlannedRelease,
-    StepRecord,
-    SubjectQuery,
-    clip_rows,
-    step_record,
-)
+from cape.algorithms import estimators
+from cape.algorithms.estimators import NO_STEP, Array, Data, OneRelease, PlannedRelease, clip_rows
 from cape.algorithms.linalg import smat, svec
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Step, Unmixing
@@ -117,7 +108,7 @@ class GlobalSphere(OneRelease[Sphere]):
     def start(self, rows: int) -> Sphere:
         return Sphere(U=np.eye(rows), look=0, n_columns=0, record=NO_STEP)
 
-    def query(self, state: Sphere) -> SubjectQuery:
+    def query(self, state: Sphere) -> estimators.SubjectQuery:
         """Ask a site for the second moment and the number of its reduced columns."""
         release = self.schedule(len(state.U))[0]
 
@@ -138,7 +129,9 @@ class GlobalSphere(OneRelease[Sphere]):
         values, vectors = np.linalg.eigh(smat(total[:-1]))
         floor = max(MIN_SPHERE_SHARE * float(values[-1]), 1e-12)
         U = (vectors / np.sqrt(np.maximum(values, floor))) @ vectors.T
-        record = step_record(total[:-1], noise_std, step_norm=float(np.linalg.norm(U - state.U)))
+        record = estimators.step_record(
+            total[:-1], noise_std, step_norm=float(np.linalg.norm(U - state.U))
+        )
         n_columns = max(1, round(float(total[-1]) * COLUMN_UNIT / self.n_sites))
         return Sphere(U=np.asarray(U), look=state.look + 1, n_columns=n_columns, record=record)
 
@@ -187,15 +180,14 @@ def _length(state: EpochState, mean: Array) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DjicaInfomax(Ascent, OneRelease[EpochState]):
-    """Infomax on sums over sites, block by block or on all columns at once.
+    """Infomax on sums over sites, block by block or on all columns at once."""
 
-    `learning_rate` applies to sums over blocks, or to the first mean gradient.
-
-    Blocks: W += rho sum_s sum_(n in block) (I + (1 - 2y) z') W after every block.  A site's columns
-    have another public order in every epoch.  Full batch: W += rho mean(I + (1 - 2y) z') W over all
-    subjects; a round is an epoch.  A fixed rho needs 170 to 2000 rounds, the rho of Barzilai and
-    Borwein (1988) 20 to 100, about twice the time of FastICA (docs/computations/djica.md).
-    """
+    # `learning_rate` applies to sums over blocks, or to the first mean gradient.
+    # Blocks: W += rho sum_s sum_(n in block) (I + (1 - 2y) z') W after every block.  A site's
+    # columns have another public order in every epoch.  Full batch: W += rho mean(I + (1 - 2y) z')
+    # W over all subjects; a round is an epoch.  A fixed rho needs 170 to 2000 rounds, the rho of
+    # Barzilai and Borwein (1988) 20 to 100, about twice the time of FastICA
+    # (docs/computations/djica.md).
 
     block: int  # columns of a block, 0 for all
     n_columns: int  # mean over sites
@@ -223,7 +215,7 @@ class DjicaInfomax(Ascent, OneRelease[EpochState]):
             last=np.zeros((2, rows * rows + rows)),
         )
 
-    def query(self, state: EpochState) -> SubjectQuery:
+    def query(self, state: EpochState) -> estimators.SubjectQuery:
         """Ask for the mean relative gradient of each subject, or of each site's next block."""
         release = self.release(len(state.b))
 
@@ -252,7 +244,7 @@ class DjicaInfomax(Ascent, OneRelease[EpochState]):
         H, h = split_mean(change, len(state.b))
         G = H @ state.W
         move = Step(W=state.W + G, b=state.b + h)
-        record = step_record(mean, noise_std, step_norm=float(np.linalg.norm(G)))
+        record = estimators.step_record(mean, noise_std, step_norm=float(np.linalg.norm(G)))
         done = state.round + 1
         if not move.legal():
             return self._restarted(state, record)
@@ -273,7 +265,7 @@ class DjicaInfomax(Ascent, OneRelease[EpochState]):
             after = replace(after, status="max_rounds")
         return after
 
-    def _restarted(self, state: EpochState, record: StepRecord) -> EpochState:
+    def _restarted(self, state: EpochState, record: estimators.StepRecord) -> EpochState:
         """Return W = I with a lower rate; "diverged" if the rate is below its minimum."""
         again = restart(state, record)
         if again is None or state.round + 1 >= self.n_rounds:

@@ -12,18 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cape.algorithms.estimators import (
-    NO_STEP,
-    UNCLIPPED,
-    Array,
-    Data,
-    Floats,
-    OneRelease,
-    PlannedRelease,
-    SubjectQuery,
-    clip_rows,
-    step_record,
-)
+from cape.algorithms import estimators
+from cape.algorithms.estimators import Array, Data, Floats, OneRelease, PlannedRelease, SubjectQuery
 from cape.algorithms.linalg import unit_columns
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import StopRule, Unmixing
@@ -36,11 +26,9 @@ MIN_PARCEL_SHARE = 1e-9
 
 
 def private_local_pca(moment: Array, E: Array, k: int) -> Array:
-    """Return P = U_k Sigma_k^(1/2) (d, k) of ``moment + E E'`` (Alg. 1, Imtiaz et al. 2016).
-
-    C = X X' (d, d) with ||x|| <= 1 is not divided by the number of columns.  Columns of E
-    (d, d + 1) are N(0, I/(2 epsilon)): our reading of a garbled covariance in print.
-    """
+    """Return P = U_k Sigma_k^(1/2) (d, k) of ``moment + E E'`` (Alg. 1, Imtiaz et al. 2016)."""
+    # C = X X' (d, d) with ||x|| <= 1 is not divided by the number of columns.  Columns of E (d, d +
+    # 1) are N(0, I/(2 epsilon)): our reading of a garbled covariance in print.
     return np.ascontiguousarray(leading_factor(moment + E @ E.T, k))
 
 
@@ -82,10 +70,10 @@ class Parcel(Subspace):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WishartPca(OneRelease[Parcel]):
-    """PrivateGlobalPCA, one stop per round (Alg. 2, Imtiaz et al. 2016).
+    """PrivateGlobalPCA, one stop per round (Alg. 2, Imtiaz et al. 2016)."""
 
-    The record is the site that holds the parcel; the others answer zeros, so the sum is the parcel.
-    """
+    # The record is the site that holds the parcel; the others answer zeros, so the sum is the
+    # parcel.
 
     n_components: int  # r
     n_local: int  # k
@@ -96,7 +84,7 @@ class WishartPca(OneRelease[Parcel]):
         """Return one sum per stop: d x k numbers."""
         k = min(self.n_local, rows)
         return (
-            PlannedRelease(size=rows * k, clip=UNCLIPPED, shape="ball", weight=1.0),
+            PlannedRelease(size=rows * k, clip=estimators.UNCLIPPED, shape="ball", weight=1.0),
         ) * self.n_sites
 
     def start(self, rows: int) -> Parcel:
@@ -110,15 +98,13 @@ class WishartPca(OneRelease[Parcel]):
             status="pending",
             P=np.zeros((rows, k)),
             stops=0,
-            record=NO_STEP,
+            record=estimators.NO_STEP,
         )
 
     def query(self, state: Parcel) -> SubjectQuery:
-        """Ask for P(j).
-
-        The stack holds one record (1, d, 3 d + 2): the second moment, then two draws of E.  It is
-        zero at the other sites.
-        """
+        """Ask for P(j)."""
+        # The stack holds one record (1, d, 3 d + 2): the second moment, then two draws of E.  It is
+        # zero at the other sites.
         release = self.schedule(len(state.V))[0]
         d = len(state.V)
 
@@ -128,7 +114,7 @@ class WishartPca(OneRelease[Parcel]):
                 if np.any(record) and np.all(np.isfinite(record)):
                     moment, first, second = np.split(record, [d, 2 * d + 1], axis=1)
                     rows[m] = self._stop(state, moment, (first, second)).ravel()
-            return clip_rows(rows, release.clip)
+            return estimators.clip_rows(rows, release.clip)
 
         return release.query(answer)
 
@@ -145,7 +131,7 @@ class WishartPca(OneRelease[Parcel]):
         """Return the parcel after a stop; after the last one its columns are normalised."""
         d, k = state.P.shape
         P, stops = (self.n_subjects * mean).reshape(d, k), state.stops + 1
-        record = step_record(P.ravel(), noise_std, step_norm=float(np.linalg.norm(P)))
+        record = estimators.step_record(P.ravel(), noise_std, step_norm=float(np.linalg.norm(P)))
         if stops < self.n_sites:
             return replace(state, P=P, stops=stops, record=record)
         # Columns of a parcel are directions times roots of eigenvalues.
@@ -166,11 +152,9 @@ class WishartPca(OneRelease[Parcel]):
 
 
 def noisy_gradients(W: Array, b: Array, X: Floats, E: Floats) -> tuple[Array, Array]:
-    """Return mean gradients of every subject by Alg. 3 (Imtiaz et al. 2016).
-
-    (I + (1 - 2Y) Z'/T) W (n, r, r) and mean 1 - 2y (n, r), from reduced data X (n, r, T) and scaled
-    Laplace noise E of the same shape.
-    """
+    """Return mean gradients of every subject by Alg. 3 (Imtiaz et al. 2016)."""
+    # (I + (1 - 2Y) Z'/T) W (n, r, r) and mean 1 - 2y (n, r), from reduced data X (n, r, T) and
+    # scaled Laplace noise E of the same shape.
     # Deviation: the paper sums over N_i columns and has N_i I in place of I.
     Z = W @ X.astype(np.float64) + b[:, None] + E
     Y = -np.tanh(Z / 2.0)  # 1 - 2 g(z)
@@ -185,10 +169,8 @@ class LaplaceInfomax(Ascent, OneRelease[Unmixing]):
     round_epsilon: float  # as printed: of one round and one time point
 
     def query(self, state: Unmixing) -> SubjectQuery:
-        """Ask for the gradients under noise.
-
-        The stack holds (n, 2 r, T): reduced data, then Laplace noise of scale 1.
-        """
+        """Ask for the gradients under noise."""
+        # The stack holds (n, 2 r, T): reduced data, then Laplace noise of scale 1.
         r = len(state.b)
         release = self.release(r)
         # The printed sensitivity of Z is ||W||_1.
@@ -198,7 +180,7 @@ class LaplaceInfomax(Ascent, OneRelease[Unmixing]):
             with np.errstate(all="ignore"):
                 G, h = noisy_gradients(state.W, state.b, stack[:, :r], scale * stack[:, r:])
             rows = np.concatenate([G.reshape(len(stack), -1), h], axis=1)
-            return clip_rows(rows, release.clip)
+            return estimators.clip_rows(rows, release.clip)
 
         return release.query(answer)
 

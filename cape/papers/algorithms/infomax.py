@@ -17,20 +17,8 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from cape.algorithms.estimators import (
-    NO_STEP,
-    UNCLIPPED,
-    Array,
-    Data,
-    Floats,
-    OneRelease,
-    PlannedRelease,
-    StepRecord,
-    SubjectQuery,
-    aligned,
-    clip_rows,
-    step_record,
-)
+from cape.algorithms import estimators
+from cape.algorithms.estimators import NO_STEP, UNCLIPPED, Array, Data, Floats, PlannedRelease
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, status_after
 from cape.algorithms.whitening import Whitener
@@ -74,7 +62,7 @@ def beginning(rows: int, rho: float) -> Unmixing:
     )
 
 
-def restart(state: State, record: StepRecord) -> State | None:
+def restart(state: State, record: estimators.StepRecord) -> State | None:
     """Return the state to continue from after divergence; None below the minimal rate."""
     rho = state.rho * RESTART_FACTOR
     if rho <= MIN_RATE:
@@ -116,11 +104,10 @@ class Moments:
 
 
 class Halves:
-    """z/2 and y = tanh(z/2), z = W (2 x) + b, of a stack (n_subjects, R, T), chunk by chunk.
+    """z/2 and y = tanh(z/2), z = W (2 x) + b, of a stack (n_subjects, R, T), chunk by chunk."""
 
-    Precision is that of the stack.  Working arrays (R, n T) are reused: elementwise work runs over
-    long rows.  Products are per subject, so results do not depend on the chunk.
-    """
+    # Precision is that of the stack.  Working arrays (R, n T) are reused: elementwise work runs
+    # over long rows.  Products are per subject, so results do not depend on the chunk.
 
     def __init__(self, W: Array, b: Array, stack: Floats) -> None:
         self.stack, kind = stack, stack.dtype
@@ -136,7 +123,7 @@ class Halves:
 
     def pair(self) -> tuple[Floats, Floats]:
         """Return a new array (R, n T) and its view (n, R, T)."""
-        flat = aligned(self.R * self.n * self.T, self.stack.dtype).reshape(self.R, -1)
+        flat = estimators.aligned(self.R * self.n * self.T, self.stack.dtype).reshape(self.R, -1)
         return flat, flat.reshape(self.R, self.n, self.T).swapaxes(0, 1)
 
     def __iter__(self) -> Iterator[tuple[slice, int]]:
@@ -159,10 +146,8 @@ class Halves:
 
 
 def relative_gradients(W: Array, b: Array, stack: Floats) -> Moments:
-    """Return unclipped H_m = I + mean_t y z' and h_m = mean_t y of every subject, float64.
-
-    W is for doubled data, the stack (n_subjects, R, T) is not doubled and sets the precision.
-    """
+    """Return unclipped H_m = I + mean_t y z' and h_m = mean_t y of every subject, float64."""
+    # W is for doubled data, the stack (n_subjects, R, T) is not doubled and sets the precision.
     work = Halves(W, b, stack)
     for part, m in work:
         np.matmul(work.y_m[:m], work.z_m[:m].swapaxes(1, 2), out=work.H[part])
@@ -250,7 +235,7 @@ def ascend(
     def propose(scale: float) -> Step:
         return Step(W=state.W + scale * rho * G, b=state.b + scale * rho * h)
 
-    record = step_record(mean, noise_std, step_norm=rho * size)
+    record = estimators.step_record(mean, noise_std, step_norm=rho * size)
     after = advance(state, propose, stop_rule, settled=size <= TOLERANCE, record=record)
     if after.status != "diverged" or (again := restart(state, after.record)) is None:
         return after
@@ -258,7 +243,7 @@ def ascend(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Infomax(Ascent, OneRelease[Unmixing]):
+class Infomax(Ascent, estimators.OneRelease[Unmixing]):
     """Gradient ascent of the Infomax likelihood (Imtiaz et al., Alg. 4); rho .25 to .5."""
 
     clip: Literal["subject", "time_point"]  # a subject's [H_m ; h_m], or each time point's gradient
@@ -286,7 +271,7 @@ class Infomax(Ascent, OneRelease[Unmixing]):
         # Two parts of norm at most 1 have the same mu as the two releases of the paper.
         return replace(planned, clip=sqrt(2.0) if self._by_time_point else self.subject_bound)
 
-    def query(self, state: Unmixing) -> SubjectQuery:
+    def query(self, state: Unmixing) -> estimators.SubjectQuery:
         release = self.release(len(state.b))
 
         def answer(stack: Data) -> Array:
@@ -296,7 +281,7 @@ class Infomax(Ascent, OneRelease[Unmixing]):
                 for m in np.flatnonzero(~np.any(stack[:, :, 0], axis=1)):
                     if not np.any(stack[m]):
                         rows[m] = 0.0
-                return clip_rows(rows, release.clip)
+                return estimators.clip_rows(rows, release.clip)
 
         return release.query(answer)
 

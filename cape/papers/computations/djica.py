@@ -67,9 +67,6 @@ class DjicaModel(IcaModel):
     unmixing: EpochState | None = None
 
 
-# -- what is summed ------------------------------------------------------------------------------
-
-
 def _pca_of(config: DjicaConfig, n_subjects: int) -> StackedPca:
     return StackedPca(
         n_components=config.n_components, n_local=config.n_local, n_subjects=n_subjects
@@ -118,15 +115,10 @@ def _solver(config: DjicaConfig, model: IcaModel) -> DjicaInfomax:
     return _solver_of(config, joined(model).n_subjects, _SPHERE.released(model).n_columns)
 
 
-# -- what a site answers from --------------------------------------------------------------------
-
-
 def _as_one_record(site: Site, subjects: Stacks | View, n_subjects: int | None) -> Stacks:
-    """Return all subjects (n, rows, T) of a site as one record (1, rows, N_s), side by side.
-
-    With M, columns of a subject are scaled by 1/sqrt(T_m M): X X' is then its part of the mean
-    second moment of all subjects.  With None they are not scaled.
-    """
+    """Return all subjects (n, rows, T) of a site as one record (1, rows, N_s), side by side."""
+    # With M, columns of a subject are scaled by 1/sqrt(T_m M): X X' is then its part of the mean
+    # second moment of all subjects.  With None they are not scaled.
     parts = []
     for array in chunks(subjects):
         scale = 1.0 if n_subjects is None else 1.0 / np.sqrt(max(array.shape[2], 1) * n_subjects)
@@ -156,9 +148,6 @@ def _whitened(site: Site, model: IcaModel) -> Stacks:
     if settings_of(DjicaConfig, site.config).batch == "full":
         return white
     return _as_one_record(site, white, None)
-
-
-# -- the protocol --------------------------------------------------------------------------------
 
 
 def _close(config: DjicaConfig, model: IcaModel) -> Unmixing:

@@ -15,14 +15,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import order_of_svec, smat, svec
-from cape.computations.tables.capepca import (
-    MOMENT,
-    CapePcaConfig,
-    PcaModel,
-    outcome,
-    plan_run,
-    verify,
-)
+from cape.computations.tables import capepca
 from cape.errors import MessageError
 from cape.frozen import dataclass
 from cape.markers import PUBLIC, RELEASED
@@ -40,7 +33,7 @@ from cape.settings.option import option, out_of_range
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DpDisPcaConfig(CapePcaConfig):
+class DpDisPcaConfig(capepca.CapePcaConfig):
     """Settings of dpdispca."""
 
     n_sent: int = option(6, low=1, high=1000)
@@ -48,7 +41,7 @@ class DpDisPcaConfig(CapePcaConfig):
     aggregation: Literal["all-sites"] = option("all-sites", group="Privacy")
 
     def check(self) -> None:
-        CapePcaConfig.check(self)
+        capepca.CapePcaConfig.check(self)
         if self.n_sent < self.n_directions:
             allowed = f"at least n_directions = {self.n_directions}"
             do = "the run finds at most as many directions as a site sends."
@@ -58,14 +51,11 @@ class DpDisPcaConfig(CapePcaConfig):
 def _plan_run(
     config: DpDisPcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
 ) -> RunPlan:
-    run_plan = plan_run(config, n_sites, n_subjects, space)
+    run_plan = capepca.plan_run(config, n_sites, n_subjects, space)
     n_sent, d = config.n_sent, run_plan.n_basis
     if n_sent > d:
         raise out_of_range("n_sent", n_sent, f"up to {d}", f"the data have {d} directions.")
     return run_plan
-
-
-# -- the carrier ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +76,7 @@ class _ReducedSum:
     def phases(self) -> tuple[AnyPhase, ...]:
         return (self.release.phase(Reduced, self._answer, self._combine),)
 
-    def _answer(self, site: Site, model: PcaModel) -> Reduced:
+    def _answer(self, site: Site, model: capepca.PcaModel) -> Reduced:
         noisy = self.release.noisy_sum(site, model)
         if noisy is None:
             return Reduced(values=np.zeros(0), refused=True, refusal=site.refusal)
@@ -95,7 +85,9 @@ class _ReducedSum:
         config = settings_of(DpDisPcaConfig, site.config)
         return Reduced(values=leading_factor(smat(mean), config.n_sent), refused=False)
 
-    def _combine(self, party: Aggregator, replies: Mapping[str, Reduced], model: PcaModel) -> Next:
+    def _combine(
+        self, party: Aggregator, replies: Mapping[str, Reduced], model: capepca.PcaModel
+    ) -> Next:
         release, roster = self.release, joined(model)
         size = release.charge(party, model)
         if site := first_refusal(replies):
@@ -120,22 +112,19 @@ def _carrier(release: Release[Any]) -> tuple[AnyPhase, ...]:
     return carried(release)
 
 
-# -- the protocol --------------------------------------------------------------------------------
-
-
-def _outcome(party: Aggregator, model: PcaModel) -> Outcome:
+def _outcome(party: Aggregator, model: capepca.PcaModel) -> Outcome:
     note = "Mean of what the sites sent, each the leading part of its own noisy second moment."
-    return outcome("dpdispca", party, model, note=note)
+    return capepca.outcome("dpdispca", party, model, note=note)
 
 
 COMPUTATION = Computation(
     name="dpdispca",
     config=DpDisPcaConfig,
-    model=PcaModel,
+    model=capepca.PcaModel,
     table=(
         join("dpdispca", by_sizes(_plan_run), then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(verify, then="moment"),  # PublicKey -> KeyBook; probe -> Fingerprint
-        replace(MOMENT, carrier=_carrier),  # Reduced -> Principal
+        ZeroSum(capepca.verify, then="moment"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        replace(capepca.MOMENT, carrier=_carrier),  # Reduced -> Principal
         report(nothing_for_sites, _outcome),  # Done -> Closing
     ),
 )

@@ -18,16 +18,8 @@ from cape.computations.ica.model import FinalState, IcaModel, arranged, unmixed
 from cape.computations.ica.outcome import ica_report
 from cape.errors import PrivacyBudgetError
 from cape.frozen import dataclass
+from cape.papers.algorithms import dpdjica as parts
 from cape.papers.algorithms.covariance import scale_from_eigenvalues
-from cape.papers.algorithms.dpdjica import (
-    LaplaceInfomax,
-    Parcel,
-    WishartPca,
-    bounded_columns,
-    gaussian,
-    laplace,
-    uniforms,
-)
 from cape.papers.no_guarantee import OpenConfig, OpenPlanner, mapped
 from cape.protocol import subject_views
 from cape.protocol.join import by_sizes, join
@@ -64,14 +56,11 @@ class DpDjicaConfig(OpenConfig):
 class DpDjicaModel(IcaModel):
     """The model of a joint ICA whose subspace is the parcel."""
 
-    subspace: Parcel | None = None
+    subspace: parts.Parcel | None = None
 
 
-# -- what is summed ------------------------------------------------------------------------------
-
-
-def _parcel_of(config: DpDjicaConfig, n_sites: int, n_subjects: int) -> WishartPca:
-    return WishartPca(
+def _parcel_of(config: DpDjicaConfig, n_sites: int, n_subjects: int) -> parts.WishartPca:
+    return parts.WishartPca(
         n_components=config.n_components,
         n_local=config.n_local,
         n_sites=n_sites,
@@ -79,8 +68,8 @@ def _parcel_of(config: DpDjicaConfig, n_sites: int, n_subjects: int) -> WishartP
     )
 
 
-def _solver(config: DpDjicaConfig, model: object = None) -> LaplaceInfomax:
-    return LaplaceInfomax(
+def _solver(config: DpDjicaConfig, model: object = None) -> parts.LaplaceInfomax:
+    return parts.LaplaceInfomax(
         n_rounds=config.n_rounds,
         learning_rate=config.learning_rate,
         round_epsilon=config.round_epsilon,
@@ -107,17 +96,14 @@ def _verify(site: Site, roster: Roster) -> None:
     _PLANNER.verify(site, roster)
 
 
-def _parcel(config: DpDjicaConfig, model: IcaModel) -> WishartPca:
+def _parcel(config: DpDjicaConfig, model: IcaModel) -> parts.WishartPca:
     return _parcel_of(config, joined(model).n_sites, joined(model).n_subjects)
-
-
-# -- what a site answers from --------------------------------------------------------------------
 
 
 def _drawn(site: Site, purpose: str, n: int) -> Array:
     # Without a guarantee, noise on floats is enough; `cape.privacy` draws exact noise.
     source = site.noise.stream(purpose, site.transcript)
-    return uniforms(source.token_bytes(8 * n))
+    return parts.uniforms(source.token_bytes(8 * n))
 
 
 def _visited(site: Site, model: IcaModel) -> str:
@@ -140,10 +126,10 @@ def _second_moment(site: Site, model: IcaModel) -> Stacks:
         config = settings_of(DpDjicaConfig, site.config)
         moment = np.zeros((d, d))
         for array in chunks(subject_views.normalised(site, model)):
-            for X in bounded_columns(array, config.norm_clip).astype(np.float64):
+            for X in parts.bounded_columns(array, config.norm_clip).astype(np.float64):
                 moment += X @ X.T
         std = 1.0 / np.sqrt(2.0 * config.pca_epsilon)
-        noise = std * gaussian(_drawn(site, "wishart", d * (2 * d + 2))).reshape(d, -1)
+        noise = std * parts.gaussian(_drawn(site, "wishart", d * (2 * d + 2))).reshape(d, -1)
         record[0] = np.concatenate([moment, noise], axis=1)
     return Stacks(arrays=(record,), labels=((site.id,),))
 
@@ -163,13 +149,10 @@ def _noisy(site: Site, model: IcaModel) -> Stacks:
     longest = settings_of(DpDjicaConfig, site.config).norm_clip * np.sqrt(r)
     arrays = []
     for i, stack in enumerate(stacks.arrays):
-        X = bounded_columns(stack, longest) / np.float32(2.0 * np.sqrt(d))
-        E = laplace(_drawn(site, f"laplace {i}", X.size)).reshape(X.shape)
+        X = parts.bounded_columns(stack, longest) / np.float32(2.0 * np.sqrt(d))
+        E = parts.laplace(_drawn(site, f"laplace {i}", X.size)).reshape(X.shape)
         arrays.append(np.concatenate([X, E], axis=1, dtype=np.float32))
     return Stacks(arrays=tuple(arrays), labels=stacks.labels)
-
-
-# -- the protocol --------------------------------------------------------------------------------
 
 
 def _close(config: DpDjicaConfig, model: IcaModel) -> Unmixing:
@@ -185,7 +168,7 @@ _ITERATE = replace(ITERATE, estimator=_solver, input=_noisy, close=_close)
 _PARCEL = replace(
     PCA,
     name="parcel",
-    state=Parcel,
+    state=parts.Parcel,
     estimator=_parcel,
     input=_second_moment,
     successors=(_ITERATE,),

@@ -14,20 +14,7 @@ from cape.algorithms.estimators import Array, Estimator
 from cape.algorithms.pca import Subspace
 from cape.algorithms.quasi_newton import TunedConstants
 from cape.algorithms.whitening import Whitener
-from cape.computations.capedjica import (
-    ITERATE,
-    PCA,
-    WHITENING,
-    CapeDjicaConfig,
-    Solver,
-    choose_n_basis,
-    final_state,
-    releases,
-    rule,
-    spatial_set,
-    subspace,
-    with_free_set,
-)
+from cape.computations import capedjica
 from cape.computations.ica.model import IcaModel
 from cape.computations.ica.outcome import ica_report
 from cape.computations.ica.plan import IcaPlanner
@@ -51,7 +38,7 @@ PAPER_EFFORT: dict[tuple[str, object], float] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PaperDjicaConfig(CapeDjicaConfig):
+class PaperDjicaConfig(capedjica.CapeDjicaConfig):
     """Settings of paperdjica."""
 
     pca: Literal["projector", "covariance"] = option("covariance", expert=True)
@@ -70,7 +57,7 @@ class PaperDjicaConfig(CapeDjicaConfig):
     learning_rate: float = option(0.5, low=1e-4, high=2.0, when=("solver", "infomax"), expert=True)
 
     def check(self) -> None:
-        CapeDjicaConfig.check(self)
+        capedjica.CapeDjicaConfig.check(self)
         if self.whitening == "eigen" and self.pca != "covariance":
             problem = "whitening=eigen needs the eigenvalues of pca=covariance"
             do = "choose whitening=log-euclidean; eigenvalues of projectors are no variances."
@@ -78,7 +65,7 @@ class PaperDjicaConfig(CapeDjicaConfig):
 
     def make_pca(self) -> Estimator[Subspace]:
         if self.pca == "projector":
-            return CapeDjicaConfig.make_pca(self)
+            return capedjica.CapeDjicaConfig.make_pca(self)
         return CovariancePca(
             n_components=self.n_components, clip=self.covariance_clip, private=self.private
         )
@@ -87,12 +74,12 @@ class PaperDjicaConfig(CapeDjicaConfig):
         self, fixed: TunedConstants, released: Subspace | None
     ) -> Estimator[Whitener]:
         if self.whitening == "log-euclidean":
-            return CapeDjicaConfig.make_whitening(self, fixed, released)
+            return capedjica.CapeDjicaConfig.make_whitening(self, fixed, released)
         return EigenWhitening(eigenvalues=released.eigenvalues if released else np.zeros(0))
 
-    def make_solver(self, fixed: TunedConstants) -> Solver:
+    def make_solver(self, fixed: TunedConstants) -> capedjica.Solver:
         if self.solver == "quasi-newton":
-            return CapeDjicaConfig.make_solver(self, fixed)
+            return capedjica.CapeDjicaConfig.make_solver(self, fixed)
         return Infomax(
             n_rounds=self.n_rounds,
             learning_rate=self.learning_rate,
@@ -107,12 +94,16 @@ class PaperDjicaConfig(CapeDjicaConfig):
         return self.pca == "projector"
 
     def is_dithered(self) -> bool:
-        return self.solver == "quasi-newton" and CapeDjicaConfig.is_dithered(self)
+        return self.solver == "quasi-newton" and capedjica.CapeDjicaConfig.is_dithered(self)
 
 
 def _after_pca(config: PaperDjicaConfig, model: IcaModel, mean: Array) -> Subspace:
     # The spatial set needs the mean projector.
-    return with_free_set(config, model, mean) if config.pca == "projector" else subspace(model)
+    return (
+        capedjica.with_free_set(config, model, mean)
+        if config.pca == "projector"
+        else capedjica.subspace(model)
+    )
 
 
 def _rule(config: PaperDjicaConfig, n_basis: int) -> ForecastRule:
@@ -125,19 +116,21 @@ def _rule(config: PaperDjicaConfig, n_basis: int) -> ForecastRule:
     chosen["spatial_start"] &= config.solver != "infomax"
     # Omitting a setting would restore the papers' choice or contradict another: name the product.
     chosen["back"] = f"computation: {PRODUCT}"
-    return replace(rule(config, n_basis), **chosen)
+    return replace(capedjica.rule(config, n_basis), **chosen)
 
 
 PLANNER = IcaPlanner(
     kind="temporal",
     config=PaperDjicaConfig,
-    releases=releases,
-    choose_n_basis=choose_n_basis,
+    releases=capedjica.releases,
+    choose_n_basis=capedjica.choose_n_basis,
     rule=_rule,
 )
 
 # whitening=eigen makes no release, so both stages are successors.
-_PCA = replace(PCA, successors=(WHITENING, ITERATE), hand_over=_after_pca)
+_PCA = replace(
+    capedjica.PCA, successors=(capedjica.WHITENING, capedjica.ITERATE), hand_over=_after_pca
+)
 
 COMPUTATION = Computation(
     name=_NAME,
@@ -147,9 +140,14 @@ COMPUTATION = Computation(
         join(_NAME, by_sizes(PLANNER.plan_run), then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(PLANNER.verify, then="pca"),  # PublicKey -> KeyBook; probe -> Fingerprint
         _PCA,  # Masked -> Subspace
-        WHITENING,  # Masked -> Whitener, unless whitening=eigen
-        ITERATE,  # Masked -> Unmixing
+        capedjica.WHITENING,  # Masked -> Whitener, unless whitening=eigen
+        capedjica.ITERATE,  # Masked -> Unmixing
         # Done -> Closing
-        ica_report(_NAME, (_PCA, WHITENING, ITERATE), final_state, spatial_set=spatial_set),
+        ica_report(
+            _NAME,
+            (_PCA, capedjica.WHITENING, capedjica.ITERATE),
+            capedjica.final_state,
+            spatial_set=capedjica.spatial_set,
+        ),
     ),
 )

@@ -8,15 +8,7 @@ and results are those of `capemean`.
 from dataclasses import field, replace
 from typing import Literal
 
-from cape.computations.tables.capemean import (
-    HISTOGRAM,
-    MEAN,
-    CapeMeanConfig,
-    CapeMeanModel,
-    outcome,
-    plan_run,
-    verify,
-)
+from cape.computations.tables import capemean
 from cape.frozen import dataclass
 from cape.papers.carriers import SeedSum, ZeroSumSettings, check_zero_sum, zero_sum_carrier
 from cape.privacy.ledger import Ledger
@@ -34,7 +26,7 @@ _NAME = "papermean"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PaperMeanConfig(ZeroSumSettings, CapeMeanConfig):
+class PaperMeanConfig(ZeroSumSettings, capemean.CapeMeanConfig):
     """Settings of papermean."""
 
     zero_sum: Literal["ring", "gaussian"] = option("gaussian", group="Privacy")
@@ -43,25 +35,25 @@ class PaperMeanConfig(ZeroSumSettings, CapeMeanConfig):
     )
 
     def check(self) -> None:
-        CapeMeanConfig.check(self)
+        capemean.CapeMeanConfig.check(self)
         check_zero_sum(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PaperMeanModel(CapeMeanModel):
+class PaperMeanModel(capemean.CapeMeanModel):
     """The model of capemean, with T of Alg. 1 during a release."""
 
     seed_sum: SeedSum | None = field(default=None, metadata={"omittable": True})
 
     def progress(self, config: Config, ledger: Ledger | None, cursor: Cursor) -> Progress:
-        line = CapeMeanModel.progress(self, config, ledger, cursor)
+        line = capemean.CapeMeanModel.progress(self, config, ledger, cursor)
         planned = self.roster.plan if self.roster else ()
         # A release with Gaussian zero-sum noise takes one more exchange.
         return replace(line, exchanges=line.exchanges + sum(e.seed_ratio > 0 for e in planned))
 
 
 def _outcome(party: Aggregator, model: PaperMeanModel) -> Outcome:
-    return replace(outcome(party, model), computation=_NAME)
+    return replace(capemean.outcome(party, model), computation=_NAME)
 
 
 COMPUTATION = Computation(
@@ -69,11 +61,11 @@ COMPUTATION = Computation(
     config=PaperMeanConfig,
     model=PaperMeanModel,
     table=(
-        join(_NAME, by_sizes(plan_run), then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(verify, then="mean"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        join(_NAME, by_sizes(capemean.plan_run), then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(capemean.verify, then="mean"),  # PublicKey -> KeyBook; probe -> Fingerprint
         # Masked -> SeedSum, then Released -> ColumnStatistic
-        replace(MEAN, carrier=zero_sum_carrier),
-        replace(HISTOGRAM, carrier=zero_sum_carrier),
+        replace(capemean.MEAN, carrier=zero_sum_carrier),
+        replace(capemean.HISTOGRAM, carrier=zero_sum_carrier),
         report(nothing_for_sites, _outcome),  # Done -> Closing
     ),
 )

@@ -108,9 +108,6 @@ def test_sharp_is_said_of_voxels_and_of_a_basis_where_it_was_right() -> None:
     assert not any(one.sharp for one in claim_of(spots(), rule=coarse).maps)
 
 
-# -- who took part ---------------------------------------------------------------------------------
-
-
 def released(good: int, people: int = 20) -> np.ndarray:
     """Return the noisy mean of people with R even directions in common, and of others without."""
     rng, F = np.random.default_rng(3), noise(4, 0.02)
@@ -158,9 +155,6 @@ def test_q_is_of_two_different_people_and_bounded() -> None:
     assert abs(shared - R / D) < 0.03
     assert cohort(F, dataclasses.replace(wholly, statistic=0.25), noise_std=0.0, n_subjects=10,
                   rank=R) == pytest.approx(0.05 / shared)  # fmt: skip
-
-
-# -- mirror images ---------------------------------------------------------------------------------
 
 
 def seen(strength: dict[int, float]) -> np.ndarray:

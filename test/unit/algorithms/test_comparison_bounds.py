@@ -169,10 +169,8 @@ FORMS = ["two groups, no covariate", "a number alone"]
 
 
 @pytest.mark.parametrize("kind", FORMS)
-def test_a_bound_that_is_5_percent_too_small_is_seen(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(of_terms, "moved", lambda *asked: 0.95 * moved(*asked))
+def test_a_bound_that_is_5_percent_too_small_is_seen(kind, monkeypatch) -> None:
+    monkeypatch.setattr(of_terms.looks, "moved", lambda *asked: 0.95 * moved(*asked))
     with pytest.raises(AssertionError, match="contrast"):  # noqa: PT012 - some sites leave no room
         for seed in range(20):
             attack = Attack(np.random.default_rng(seed), people=5, climbs=20)

@@ -151,9 +151,6 @@ def test_1_000_neighbours_are_asked_the_same() -> None:
     assert largest > 0.99
 
 
-# -- mistakes that must not go unseen --------------------------------------------------------------
-
-
 def own_median(f: Any, people: Any, asked: Any = rows.contrast_rows) -> Array:
     """Rows of the contrast about the middle of the site's own people."""
     return asked(f, dataclasses.replace(people, u=people.u - np.median(people.u, axis=0)))
@@ -189,9 +186,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("module", "name", "wrong", "kind", "said"), MISTAKES)
-def test_replay_sees(
-    module: Any, name: str, wrong: Any, kind: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replay_sees(module, name, wrong, kind, said, monkeypatch) -> None:
     monkeypatch.setattr(module, name, wrong)
     with pytest.raises(AssertionError, match=said):  # noqa: PT012 - some pairs move little
         for seed in range(60):

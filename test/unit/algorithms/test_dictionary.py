@@ -48,10 +48,8 @@ def refined(F: np.ndarray, n: int, B: np.ndarray | None = None) -> Maps:
 
 
 def overlapping() -> tuple[np.ndarray, np.ndarray]:
-    """Return F and its six networks, of which two overlap (r .72).
-
-    Two broad patterns, which all people have, are stronger than the difference of the two.
-    """
+    """Return F and its six networks, of which two overlap (r .72)."""
+    # Two broad patterns, which all people have, are stronger than the difference of the two.
     truth = np.stack([blob(x, 4.0) for x in (20, 24, 60, 80, 100, 125)], axis=1)
     t = 2.0 * np.pi * np.arange(D) / D
     broad = 0.4 * np.stack([np.sin(t), np.sin(2.0 * t)], axis=1)
@@ -77,17 +75,15 @@ CLEAR = LeftRight(z=9.0, statistic=0.5, null=0.1, null_std=0.1)
         ("mask", 1e-6, CLEAR, False),  # claims were measured on ICA
     ],
 )
-def test_the_recipe_refines_maps_of_voxels_without_noise(
-    kind: str, noise_std: float, test: LeftRight | None, two: bool
-) -> None:
+def test_the_recipe_refines_maps_of_voxels_without_noise(kind, noise_std, test, two) -> None:
     F, truth = overlapping()
     J = np.eye(D)[::-1]
     maps = rotated(
         F, None, 6, noise_std=noise_std, mirror=Mirror(J=J, weighed=J), test=test, q=0.8,
         rank=6, symmetry="none", kind=kind, n_subjects=PEOPLE,
     )  # fmt: skip
-    assert (found(maps.V @ maps.mixing, truth).min() > 0.9) == two
-    assert maps.mixing.shape == (6, 6)
+    assert (found(maps.directions, truth).min() > 0.9) == two
+    assert maps.directions.shape[1] == 6
     if maps.split_half is not None:
         assert len(maps.split_half.r) == 6
 

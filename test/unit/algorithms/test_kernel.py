@@ -49,10 +49,8 @@ def test_sums_over_one_axis_after_the_other_are_products_over_voxels(mask) -> No
 
 
 def test_a_basis_of_all_that_a_mask_carries_has_no_column_of_rounding() -> None:
-    """One column more than asked is made, to compare; here it would be noise, or not a number.
-
-    A box has more modes than a mask in it has voxels.
-    """
+    """One column more than asked is made, to compare; here it would be noise, or not a number."""
+    # A box has more modes than a mask in it has voxels.
     mask = np.ones((3, 3, 2), dtype=bool)
     mask[0, 0, 0] = mask[2, 1, 1] = False
     U = kernel.kernel_mask(mask, (40.0, 40.0, 40.0), 16, 30.0)

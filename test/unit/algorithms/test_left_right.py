@@ -92,9 +92,7 @@ def test_a_part_of_a_brain_gets_a_narrower_kernel_and_too_many_directions_an_err
 # -- the mirror ------------------------------------------------------------------------------------
 
 
-def test_the_mirror_is_orthogonal_symmetric_and_keeps_what_is_the_same_everywhere(
-    space, mirror
-) -> None:
+def test_the_mirror_is_orthogonal_symmetric_and_keeps_what_is_the_same_everywhere(space, mirror):
     J, one = mirror.J, public_basis(resolve(config()), space, D).T @ np.ones(space.n_features)
     assert np.abs(J @ J - np.eye(D)).max() < 1e-13
     assert np.abs(J - J.T).max() < 1e-14

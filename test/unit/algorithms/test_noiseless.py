@@ -18,6 +18,7 @@ from cape.algorithms.claims import GOOD_COHORT, MOST_HALVED, MOST_PEOPLE, SplitH
 from cape.algorithms.component_order import above_background
 from cape.algorithms.left_right import LeftRight, Mirror, mirrored, mirrored_where_noisy
 from cape.algorithms.linalg import smat
+from cape.algorithms.pca import FreeSet
 from cape.algorithms.soft_projector import MAX_RANK, soft_projector, soft_root
 from cape.computations.ica import recipe
 
@@ -151,7 +152,7 @@ def test_in_more_people_than_were_measured_nothing_is_said() -> None:
     assert noiseless(MOST_PEOPLE + 1).split_half is None
 
 
-def noiseless(n_subjects: int) -> recipe.Rotated:
+def noiseless(n_subjects: int) -> FreeSet:
     rng = np.random.default_rng(9)
     V = np.linalg.qr(rng.standard_normal((D, 4)))[0]
     J = np.diag(np.where(np.arange(D) % 2, 1.0, -1.0))

@@ -210,6 +210,22 @@ def test_ties_have_no_d_and_copies_no_p() -> None:
     assert found.effects[0].estimate is not None
 
 
+@pytest.mark.parametrize(("flipped", "told"), [(0.0, False), (0.1, True)])
+def test_levels_that_say_the_same_as_the_groups_cannot_be_told_apart(flipped, told) -> None:
+    """ "No difference was found" was said at +-2.3 sd."""
+    settings = {**SETTINGS, "formula": "dx + sex", "public": "dx"}
+    for n, epsilon, more in (
+        (200, 2.0, {}), (200, 8.0, {}), (1000, 4.0, {}), (1000, 4.0, {"test": "pattern"})
+    ):  # fmt: skip
+        rng = np.random.default_rng(3)
+        sites = tables(n, rng)
+        for one in sites.values():
+            other = (one["dx"] == "SZ") ^ (rng.random(n) < flipped)
+            one["sex"] = np.where(other, "M", "F")
+        row = fast({**settings, **more}, sites, epsilon=epsilon, rng=rng).effects[0]
+        assert (row.fits != "partly") == (row.p is not None) == told, (n, epsilon)
+
+
 # -- facts ---------------------------------------------------------------------------------------
 
 

@@ -54,9 +54,6 @@ def test_a_basis_led_by_templates_holds_them_whatever_its_size() -> None:
         basis.led_by(T, plain[:, :4])
 
 
-# -- spatial ---------------------------------------------------------------------------------------
-
-
 def planted(n: int = 8) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return sparse maps, a basis, and the subspace of the maps in it, mixed."""
     rng = np.random.default_rng(8)
@@ -80,10 +77,8 @@ def test_spatial_ica_finds_sparse_maps_from_any_mixture_of_them() -> None:
 
 
 def shaken(signal: float, n_maps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return maps of a noisy released mean, and those of the mean as another host may hold it.
-
-    Moved by 1e-13, with other signs of eigenvectors.
-    """
+    """Return maps of a noisy released mean, and those of the mean as another host may hold it."""
+    # Moved by 1e-13, with other signs of eigenvectors.
     rng = np.random.default_rng(seed)
     _, B, V = planted()
     noise = rng.standard_normal((2, 100, 100))
@@ -167,9 +162,6 @@ def test_kurtosis_is_zero_for_a_gaussian_and_minus_two_for_a_coin() -> None:
     values = np.random.default_rng(0).standard_normal((200_000, 1))
     assert kurtosis(values)[0] == pytest.approx(0.0, abs=0.05)
     assert kurtosis(np.sign(values))[0] == pytest.approx(-2.0, abs=1e-3)
-
-
-# -- templates -------------------------------------------------------------------------------------
 
 
 def regression(private: bool = True) -> templates.TemplateRegression:

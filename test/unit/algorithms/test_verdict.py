@@ -35,9 +35,7 @@ def test_curvature_and_z_are_those_of_all_pairs() -> None:
     ("gate", "dither", "least_c", "least_z"),
     [(True, 0.06, 0.065, 3.2), (True, 0.03, 0.065, 4.0), (False, 0.03, 0.12, 4.0)],
 )
-def test_a_run_is_confirmed_by_size_and_by_error_of_the_curvature(
-    gate: bool, dither: float, least_c: float, least_z: float
-) -> None:
+def test_a_run_is_confirmed_by_size_and_by_error_of_the_curvature(gate, dither, least_c, least_z):
     def status(c: float, z: float) -> str:
         information = (z / c) ** 2 / 45
         return of(np.full(45, c), information, gate=gate, dither=dither).status
@@ -61,11 +59,9 @@ def test_with_a_shut_gate_sources_must_be_more_curved_than_what_whitening_left()
 
 
 def test_with_a_shut_gate_subjects_must_have_enough_in_common() -> None:
-    """Drifts at R 5, G 70 were once curved enough, c .23, with an overlap below .9.
-
-    Where the gate is open the overlap of the run decides nothing: of 12 networks where 20 are asked
-    it is .77 at best, and none of them was ever confirmed below G 205.
-    """
+    """Drifts at R 5, G 70 were once curved enough, c .23, with an overlap below .9."""
+    # Where the gate is open the overlap of the run decides nothing: of 12 networks where 20 are
+    # asked it is .77 at best, and none of them was ever confirmed below G 205.
     for dither, error, overlap, status in (
         (0.06, 0.063, 0.94, "not_separated"),
         (0.06, 0.063, 0.96, "converged"),
@@ -123,10 +119,8 @@ def test_one_component_of_spikes_does_not_speak_for_the_others(gate: bool) -> No
 
 
 def test_networks_that_leaked_into_the_map_of_a_weak_component_do_not_make_it_common() -> None:
-    """12 networks where 20 are asked, G 175: 4 of 17 confirmed maps were noise, r .29 to .45.
-
-    The amplitude of noise is a tenth of a network's, so an angle of .2 rad fills its map with it.
-    """
+    """12 networks where 20 are asked, G 175: 4 of 17 confirmed maps were noise, r .29 to .45."""
+    # The amplitude of noise is a tenth of a network's, so an angle of .2 rad fills its map with it.
     eigenvalues = np.r_[1.0, 1.0, 0.1, np.zeros(17)]
     released = Subspace(
         V=np.eye(20)[:, :3], eigenvalues=eigenvalues, edge=0.05, gap_ratio=0.0, noise_std=0.01,

@@ -95,9 +95,7 @@ def test_nothing_is_cut_at_any_width(file, capsys, monkeypatch, columns) -> None
     assert said(capsys, str(file.path))[1] == said(capsys, "--file", str(file.path))[1]
 
 
-def test_a_run_that_spent_its_plan_need_not_be_closed_and_people_are_told_once(
-    file, capsys
-) -> None:
+def test_a_run_that_spent_its_plan_need_not_be_closed_and_people_are_told_once(file, capsys):
     """ "Holds mu 0 more; does it not go on?" asked to close a run that frees nothing."""
     entry = {"phase": "pca", "round": 2, "field": "total", "mu2": "3/4"}
     assert file.charge(BEN, entry, cost(1)).word == "in"
@@ -236,9 +234,7 @@ def test_what_is_shown_as_left_is_not_refused(tmp_path, capsys, monkeypatch, hun
     assert "left for these people" not in text
 
 
-def test_an_owner_is_forgiven_what_has_ended_and_the_ledger_says_by_whom(
-    file, capsys, tmp_path
-) -> None:
+def test_an_owner_is_forgiven_what_has_ended_and_the_ledger_says_by_whom(file, capsys, tmp_path):
     stopped(file, "ben", 2)
     stopped(file, "", 1)
     (tmp_path / "run").mkdir()
@@ -267,7 +263,7 @@ def test_exchanges_are_forgiven_where_no_run_was_let_in_yet(file, capsys, tmp_pa
     assert len(read_ledger(other.path).forgiven) == 1
 
 
-def test_machines_read_what_the_page_says(file, capsys) -> None:
+def test_machines_read_what_the_page_says(file, capsys, typed) -> None:
     stopped(file, "ben", 1)
     found = shown(capsys)
     assert set(found) == promised("ledger")
@@ -280,8 +276,7 @@ def test_machines_read_what_the_page_says(file, capsys) -> None:
         (["close", BEN, "--why", "x"], "ledger close"),
         (["forgive", "ben", "--why", "x"], "ledger forgive"),
     ):
-        assert main(["ledger", *words, "--json"]) == 0
-        assert set(json.loads(capsys.readouterr().out)) == promised(row)
+        assert set(json.loads(typed("ledger", *words, "--json").out)) == promised(row)
 
 
 def test_a_damaged_ledger_is_another_thing_than_a_file_that_is_none(file, capsys, tmp_path) -> None:

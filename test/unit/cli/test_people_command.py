@@ -19,9 +19,8 @@ def study(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_one_object_holds_people_what_is_not_taken_and_no_refusal(study, capsys) -> None:
-    assert main(["people", str(study), "--json"]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
+def test_one_object_holds_people_what_is_not_taken_and_no_refusal(study, typed) -> None:
+    (line,) = typed("people", str(study), "--json").out.splitlines()
     said = json.loads(line)
     assert {"people", "not_taken", "refused"} <= set(said)
     assert said["people"][0] == {
@@ -39,21 +38,18 @@ def test_one_object_holds_people_what_is_not_taken_and_no_refusal(study, capsys)
     assert anat["why"]
 
 
-def test_a_refusal_is_one_object_too(tmp_path, capsys) -> None:
+def test_a_refusal_is_one_object_too(tmp_path, typed) -> None:
     lay_out(tmp_path, "ann/rest.nii")
-    assert main(["people", str(tmp_path), "--json"]) == 2
-    (line,) = capsys.readouterr().out.splitlines()
+    (line,) = typed("people", str(tmp_path), "--json", code=2).out.splitlines()
     assert set(json.loads(line)["refused"]) == {"code", "text", "ways"}
 
 
-def test_all_labels_and_who_is_left_out_are_printed(study, capsys) -> None:
-    assert main(["people", str(study)]) == 0
-    told = capsys.readouterr().out
+def test_all_labels_and_who_is_left_out_are_printed(study, typed) -> None:
+    told = typed("people", str(study)).out
     assert "1 of 3 people is left out: participants.tsv, line 2" in told
     assert all(label in told for label in ("sub-1", "sub-2", "sub-3"))
     (study / "participants.tsv").unlink()
-    assert main(["people", str(study)]) == 0
-    assert "nobody is left out: no column `exclude`" in capsys.readouterr().out
+    assert "nobody is left out: no column `exclude`" in typed("people", str(study)).out
 
 
 def test_a_filter_is_not_kept(study, capsys) -> None:

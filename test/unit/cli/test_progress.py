@@ -51,8 +51,7 @@ def test_time_left_is_right_from_the_tenth_subject_to_the_end(
     total, begun = 60, clock.now
 
     def note() -> None:
-        left = json.loads(capsys.readouterr().out)["seconds_left"]
-        told.append((clock.now, left))
+        told.append((clock.now, json.loads(capsys.readouterr().out)["seconds_left"]))
 
     for done in range(1, total + 1):
         clock.now += a_read * (1.3 if done % 3 else 0.4)  # files differ
@@ -103,6 +102,19 @@ def test_phases_of_every_run_have_plain_words():
     from cape.protocol.zero_sum import PROBE
 
     assert module.PHASE_WORDS[PROBE] == "exchanging keys"
+
+
+def test_a_comparison_reads_people_once(capsys):
+    """ "about 2 min left" stood there for eleven of 99 people, seconds before the end."""
+    clock, left = Clock(), {}
+    for stage in ("read", "read once"):
+        printer = RunProgress(as_json=True, quiet=False, clock=clock)
+        clock.now += 60.0
+        printer.subject(stage, 90, 99)
+        told = json.loads(capsys.readouterr().out)
+        assert told["stage"] == "read"
+        left[stage] = told["seconds_left"]
+    assert left == {"read": 6 + 15 + 66 + 40, "read once": 6 + 15 + 10}
 
 
 def test_a_terminal_has_one_live_line(monkeypatch):

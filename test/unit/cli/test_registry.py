@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import cape.report
-from cape.cli import main
 from support import report_example as example
 
 # Every object of the schema refuses other keys than these.
@@ -36,15 +35,11 @@ def folder_of(path: Path, **how: object) -> Path:
     return path
 
 
-def test_the_entry_has_the_form_of_the_registry_and_the_figures_of_privacy_json(
-    tmp_path, capsys
-) -> None:
+def test_the_entry_has_the_form_of_the_registry_and_the_figures_of_privacy_json(tmp_path, typed):
     folder = folder_of(tmp_path)
-    typed = ["report", str(folder), "--registry"]
-    assert main([*typed, "--contact", "Clinic X"]) == 2
-    capsys.readouterr()
-    assert main([*typed, "--contact", "Clinic X", "--purpose", "a study"]) == 0
-    entry = json.loads(capsys.readouterr().out)
+    words = ["report", str(folder), "--registry"]
+    typed(*words, "--contact", "Clinic X", code=2)
+    entry = json.loads(typed(*words, "--contact", "Clinic X", "--purpose", "a study").out)
     assert set(entry) == {"url_slug", "status", "tier", "deployment"}
     made = entry["deployment"]
     assert {name: " ".join(fields) for name, fields in made.items()} == FORM
@@ -58,8 +53,7 @@ def test_the_entry_has_the_form_of_the_registry_and_the_figures_of_privacy_json(
     assert made["basic"]["data_curators"] == made["administrative"]["registry_authors"]
 
 
-def test_a_run_that_promises_nothing_has_no_entry(tmp_path, capsys) -> None:
+def test_a_run_that_promises_nothing_has_no_entry(tmp_path, typed) -> None:
     folder = folder_of(tmp_path, private=False)
-    typed = ["report", str(folder), "--registry", "--contact", "X", "--purpose", "y"]
-    assert main(typed) == 2
-    assert "this run promises nothing" in capsys.readouterr().err
+    words = ["report", str(folder), "--registry", "--contact", "X", "--purpose", "y"]
+    assert "this run promises nothing" in typed(*words, code=2).err

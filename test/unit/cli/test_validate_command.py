@@ -41,9 +41,8 @@ def documents(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_consortium_that_fits_is_ready_with_a_table_its_needs_and_exit_0(plan, capsys):
-    assert main(["validate", str(plan)]) == 0
-    printed = capsys.readouterr()
+def test_a_consortium_that_fits_is_ready_with_a_table_its_needs_and_exit_0(plan, typed):
+    printed = typed("validate", str(plan))
     assert "reading people" not in printed.out
     text = printed.out
     assert text.rstrip().endswith("READY: 21 subjects, 1 warning")
@@ -56,29 +55,25 @@ def test_a_consortium_that_fits_is_ready_with_a_table_its_needs_and_exit_0(plan,
         assert part in text, part
 
 
-def test_fast_looks_at_headers_and_tables_only_and_says_so(plan, capsys):
+def test_fast_looks_at_headers_and_tables_only_and_says_so(plan, typed):
     data = sorted((plan / "local0").glob("sub-*.nii.gz"))
     content = data[0].read_bytes()
     data[0].write_bytes(content[: len(content) - 100])  # what only reading to the end can find
     for path in data[1:3]:
         DEFECTS["three_d"]([path])
-    assert main(["validate", str(plan / "local0"), "--fast"]) == 1
-    text = capsys.readouterr().out
+    text = typed("validate", str(plan / "local0"), "--fast", code=1).out
     assert "CAPE-E112" in text
     assert "CAPE-E110" not in text
     assert "Only headers and tables were read." in text
     assert "MB free); reading was not timed" in text  # tables may have been read: not headers alone
     for path in data[1:3]:
         path.unlink()
-    assert main(["validate", str(plan / "local0"), "--fast"]) == 0
-    last = capsys.readouterr().out.rstrip().splitlines()[-1]
+    last = typed("validate", str(plan / "local0"), "--fast").out.rstrip().splitlines()[-1]
     assert last == "READY as far as headers and tables tell: 12 subjects, 0 warnings"
-    assert main(["validate", str(plan), "--fast", "--json"]) == 0
-    lines = documents(capsys.readouterr().out)
+    lines = documents(typed("validate", str(plan), "--fast", "--json").out)
     assert lines[-1]["headers_only"] is True
     assert {row["coverage"] for row in lines[-2]["subjects"]} == {"-"}
-    assert main(["validate", str(plan / "local0")]) == 0
-    text = capsys.readouterr().out
+    text = typed("validate", str(plan / "local0")).out
     assert "CAPE-W110" in text
     last = text.rstrip().splitlines()[-1]
     assert last == "READY: 12 subjects, 1 warning; 1 of them fails and counts as zeros"
@@ -100,12 +95,11 @@ def test_in_python_the_findings_are_those_of_the_command(plan, capsys):
         cape.validate(plan, settings={"min_timepoint": 1000})
 
 
-def test_seven_planted_problems_are_all_found_at_once_with_their_remedies(plan, capsys):
+def test_seven_planted_problems_are_all_found_at_once_with_their_remedies(plan, typed):
     files = sorted((plan / "local0").glob("sub-*"))
     for name, path in zip(PLANTED, files, strict=False):
         DEFECTS[name]([path])
-    assert main(["validate", str(plan / "local0"), "--json"]) == 1
-    lines = documents(capsys.readouterr().out)
+    lines = documents(typed("validate", str(plan / "local0"), "--json", code=1).out)
     progress = [line for line in lines if line["event"] == "progress"]
     assert [line["done"] for line in progress] == list(range(1, 15))
     site = next(line for line in lines if line["event"] == "site")
@@ -113,8 +107,7 @@ def test_seven_planted_problems_are_all_found_at_once_with_their_remedies(plan, 
     assert set(found) == set(PLANTED.values())
     for name, path in zip(PLANTED, files, strict=False):
         text = found[PLANTED[name]]["text"]
-        label = path.name.split("_")[0]
-        assert label in text
+        assert path.name.split("_")[0] in text
         assert " Fix: " in text
     unreadable = [row for row in site["subjects"] if row["verdict"] == "not readable"]
     assert len(site["subjects"]) == 14
@@ -146,26 +139,23 @@ def test_a_policy_that_cannot_be_used_is_that_of_the_site_that_was_named(plan, t
     assert "the site policy of site here cannot be used" in capsys.readouterr().err
 
 
-def test_one_site_finds_the_settings_beside_it_and_a_policy_may_refuse(plan, tmp_path, capsys):
+def test_one_site_finds_the_settings_beside_it_and_a_policy_may_refuse(plan, tmp_path, typed):
     assert main(["validate", str(plan / "local2"), "--quiet"]) == 0
     policy = tmp_path / "site-policy.toml"
     policy.write_text("min_subjects = 4\n")
-    assert main(["validate", str(plan / "local2"), "--policy", str(policy)]) == 3
-    text = capsys.readouterr().out
+    text = typed("validate", str(plan / "local2"), "--policy", str(policy), code=3).out
     assert "CAPE-E153 Site local2 is below its own minimum of subjects; see min_subjects" in text
     assert "3 listed subjects, min_subjects=4" in text
     # Without noise there is no budget to give; as text on the command line it counted as missing,
     # and the policy was not asked.
     policy.write_text("min_subjects = 1\n")
     private = ["--policy", str(policy), "--set", "private=false"]
-    assert main(["validate", str(plan / "local2"), *private]) == 3
-    text = capsys.readouterr().out
+    text = typed("validate", str(plan / "local2"), *private, code=3).out
     assert "CAPE-E260" in text
     assert "epsilon and delta not given" not in text
     policy.write_text("max_run = [[0.5, 1e-5]]\n")
     given = ["--policy", str(policy), "--set", "epsilon=1", "--set", "delta=1e-5"]
-    assert main(["validate", str(plan / "local2"), *given]) == 3
-    assert "CAPE-E154" in capsys.readouterr().out
+    assert "CAPE-E154" in typed("validate", str(plan / "local2"), *given, code=3).out
 
 
 def test_files_are_named_by_list_pattern_manifest_or_bids(plan, tmp_path, capsys, monkeypatch):
@@ -197,24 +187,21 @@ def test_a_table_is_written_on_request_and_strict_counts_warnings(plan, tmp_path
     assert main(["validate", str(plan / "local1"), "--strict", "--quiet"]) == 1
 
 
-def test_differences_between_sites_come_from_the_handshake(plan, capsys):
+def test_differences_between_sites_come_from_the_handshake(plan, typed):
     for path in (plan / "local1").glob("sub-*"):
         path.unlink()
-    assert main(["validate", str(plan), "--set", "min_sites=3"]) == 1
-    text = capsys.readouterr().out
+    text = typed("validate", str(plan), "--set", "min_sites=3", code=1).out
     assert "CAPE-E104" in text
     # "they fit" was said of all, while a site without data had not been compared.
     assert "handshake of the sites: local0, local2 fit; not compared: local1, see above" in text
     shutil.rmtree(plan / "local1")
-    assert main(["validate", str(plan)]) == 1
-    text = capsys.readouterr().out
+    text = typed("validate", str(plan), code=1).out
     assert "CAPE-E152 2 sites joined, but n_sites is 3" in text
     assert "NOT READY: 1 error" in text
 
 
-def test_settings_that_cannot_be_are_refused_before_a_file_is_opened(plan, tmp_path, capsys):
-    assert main(["validate", str(plan), "--set", "confounds=motion7"]) == 2
-    assert "CAPE-E011" in capsys.readouterr().err
+def test_settings_that_cannot_be_are_refused_before_a_file_is_opened(plan, tmp_path, typed):
+    assert "CAPE-E011" in typed("validate", str(plan), "--set", "confounds=motion7", code=2).err
     bad = tmp_path / "settings.toml"
     bad.write_text("n_components = \n")
     assert main(["validate", str(plan / "local0"), "--settings", str(bad)]) == 2

@@ -37,7 +37,7 @@ def test_every_command_that_writes_one_file_takes_replace() -> None:
 
 
 @pytest.mark.parametrize("name", TYPED)
-def test_a_form_that_was_filled_in_is_not_lost(name: str, tmp_path, monkeypatch, capsys) -> None:
+def test_a_form_that_was_filled_in_is_not_lost(name: str, tmp_path, monkeypatch, typed) -> None:
     """`cape promise --out form.md` and `cape settings --out` wrote over it without a word."""
     monkeypatch.chdir(tmp_path)
     Path("site").mkdir()
@@ -52,8 +52,7 @@ def test_a_form_that_was_filled_in_is_not_lost(name: str, tmp_path, monkeypatch,
     code = main(words)
     made = out.read_bytes()
     out.write_bytes(b"by hand")
-    assert main(words) == 2
-    assert "written exists already; write it again with --replace" in capsys.readouterr().err
+    assert "written exists already; write it again with --replace" in typed(*words, code=2).err
     assert out.read_bytes() == b"by hand"
     assert main([*words, "--replace"]) == code
     assert out.read_bytes() == made

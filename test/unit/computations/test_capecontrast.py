@@ -55,10 +55,8 @@ def study(
     seed: int = 0,
     one_group: int = -1,
 ) -> Path:
-    """Sites whose patients are older and differ by `effect` sd in the first outcome.
-
-    At each site somebody is in neither group, and somebody lacks an outcome.
-    """
+    """Sites whose patients are older and differ by `effect` sd in the first outcome."""
+    # At each site somebody is in neither group, and somebody lacks an outcome.
     rng = np.random.default_rng(seed)
     names = ["volume", "score", *(f"v{k}" for k in range(2, K))][:K]
     for s, n in enumerate(sizes):
@@ -151,10 +149,8 @@ def test_stages_of_a_pattern_share_the_budget() -> None:
 
 
 def test_the_plan_of_halves_is_that_of_the_run_however_they_are_drawn() -> None:
-    """Of odd cells a coin decides: a plan that counted people would not fit the halves.
-
-    Each budget is the one at which looks begin to fit: counts of a half would go either way.
-    """
+    """Of odd cells a coin decides: a plan that counted people would not fit the halves."""
+    # Each budget is the one at which looks begin to fit: counts of a half would go either way.
     entries = sites(*[(3, 4), (5, 2), (7, 7)] * 4)
     for changed in ({}, {"formula": "dx"}, {"site_effects": "random"}):
         low, high = 0.1, 60.0
@@ -434,9 +430,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> helper.Recording:
 
 
 @pytest.mark.parametrize("exchange", [("contrast", 2), ("score", 1)])
-def test_a_run_set_back_without_its_working_files_says_what_it_said(
-    recording: helper.Recording, tmp_path: Path, exchange: tuple[str, int]
-) -> None:
+def test_a_run_set_back_without_its_working_files_says_what_it_said(recording, tmp_path, exchange):
     """Killed and begun again in any round: rows are read once more, noise is the same."""
     engine = recording.at(exchange, tmp_path / "work")
     for site in engine.sites:
@@ -446,9 +440,7 @@ def test_a_run_set_back_without_its_working_files_says_what_it_said(
     assert engine.answers == recording.answers[exchange]
 
 
-def test_a_run_set_back_after_groups_were_changed_releases_nothing(
-    recording: helper.Recording, tmp_path: Path
-) -> None:
+def test_a_run_set_back_after_groups_were_changed_releases_nothing(recording, tmp_path) -> None:
     """Half A, another half A and a new half B once could go out: three looks at one person."""
     engine = recording.at(("contrast", 1), tmp_path / "work")
     shutil.copytree(engine.data, tmp_path / "data")

@@ -80,9 +80,7 @@ def test_images_are_read_as_for_maps_and_rows_of_tables_as_they_are() -> None:
         plan_run(config_of(), entries, maps)
 
 
-def test_a_planted_difference_between_images_is_found_by_maps_that_are_named(
-    study, tmp_path
-) -> None:
+def test_a_planted_difference_between_images_is_found_by_maps_that_are_named(study, tmp_path):
     maps = study.parent / "maps.nii.gz"
     settings = {name: GIVEN[name] for name in ("epsilon", "delta")} | {
         "computation": "capecontrast", "epsilon": 300.0, "test": "each",

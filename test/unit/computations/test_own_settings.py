@@ -42,10 +42,8 @@ RUNS: dict[str, list[dict[str, object]]] = {
 
 @contextmanager
 def reads_of(kind: type[Config], monkeypatch: Any) -> Iterator[set[str]]:
-    """Gather the names of settings that are read for what they say.
-
-    Not what reads all of them alike: comparison and hash of a record, the list of all settings.
-    """
+    """Gather the names of settings that are read for what they say."""
+    # Not what reads all of them alike: comparison and hash of a record, the list of all settings.
     seen: set[str] = set()
     alike = ("settings", "of", "<dictcomp>", "equal", "hashed")
     resolve.cache_clear()

@@ -96,8 +96,7 @@ def image_head(shape: tuple[int, ...], dtype: Any = np.float32) -> bytes:
 def gzip_bomb(path: Path) -> None:
     """Zeros as .nii.gz: 1.3 GB of volumes in 1.3 MB."""
     n = 1300 * 2**20
-    head = image_head((21, 25, 20, n // (21 * 25 * 20 * 4)))
-    body = zeros(n, head)
+    body = zeros(n, image_head((21, 25, 20, n // (21 * 25 * 20 * 4))))
     path.write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + body + struct.pack("<II", 0, n & 0xFFFFFFFF))
 
 
@@ -188,7 +187,6 @@ def test_a_bad_file_is_named_and_takes_no_memory(tmp_path, config, name, write, 
     finally:
         tracemalloc.stop()
     assert peak < PEAK
-    assert found.error is not None
     texts = [f.private for f in found.findings if f.code[6:].startswith(code)]
     assert texts, [f.private for f in found.findings]
     assert any(part in text for text in texts)

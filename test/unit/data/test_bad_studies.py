@@ -705,8 +705,7 @@ def test_a_bad_input_is_read_right_or_refused_with_what_to_do(
         assert len(others) == 2
         for label in others:
             if wanted != "twice":
-                reference = whole[group][f"sub-0{label[-1]}"]
-                assert same(arrays[label], reference, 1e-6)
+                assert same(arrays[label], whole[group][f"sub-0{label[-1]}"], 1e-6)
 
 
 def test_people_without_signal_in_half_of_the_mask_are_native(tmp_path):
@@ -730,8 +729,7 @@ def test_a_sidecar_gives_seconds_or_nothing(tmp_path, name, text, seconds):
 
 @pytest.mark.parametrize(("name", "fields", "seconds"), TIMES, ids=[case[0] for case in TIMES])
 def test_a_header_gives_seconds_or_nothing(tmp_path, name, fields, seconds):
-    path = images(tmp_path / "site")
-    edit(**fields)(path)
+    edit(**fields)(images(tmp_path / "site"))
     found = inspect_site(tmp_path / "site", {}, IMAGES, site="B")
     first = next(subject for subject in found.subjects if subject.label == "sub-01")
     assert first.trs == (pytest.approx(seconds, abs=1e-6),)

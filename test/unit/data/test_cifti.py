@@ -339,8 +339,7 @@ def test_the_structure_comes_from_the_owners_file_alone(tmp_path) -> None:
     assert without.digest != known.digest
     assert not without.structure().has_spheres
     structure = tmp_path / "structure.pscalar.nii"
-    raw = structure.read_bytes()
-    structure.write_bytes(raw[:700])
+    structure.write_bytes(structure.read_bytes()[:700])
     (broken,) = findings(tmp_path).splitlines()
     assert broken.startswith("CAPE-E122 The structure cannot be read.")
     structure.unlink()
@@ -351,8 +350,7 @@ def test_the_structure_comes_from_the_owners_file_alone(tmp_path) -> None:
 @pytest.mark.parametrize("kind", ["mask", "atlas"])
 def test_a_cifti_file_is_no_mask(tmp_path, kind, monkeypatch) -> None:
     """Its header is another one: what was asked of it broke the program, and its XML has no end."""
-    columns = parcels(2)
-    write_owner_files(tmp_path, columns, 2, spheres=False)
+    write_owner_files(tmp_path, parcels(2), 2, spheres=False)
     # Not before: old versions of nibabel read what they write.
     monkeypatch.setattr(Cifti2Parser, "parse", None)
     (tmp_path / "structure.pscalar.nii").rename(tmp_path / f"{kind}.nii")

@@ -9,7 +9,6 @@ import pytest
 from nibabel.processing import resample_from_to
 
 from cape.data.cleaning import nuisance, regressors, stop_band_cosines
-from cape.data.pipeline import inspect_site
 from cape.data.resampling import SD_PER_FWHM
 from cape.data.subjects import subject_matrix
 from cape.errors import ConfigError
@@ -17,7 +16,7 @@ from cape.settings.config import Config
 from cape.settings.resolved import Cleaning, resolve
 from cape.settings.words import CONFOUND_SETS
 from support.any_grid import resample_volume, smooth_volume
-from support.sites import clean, load_site, private_code
+from support.sites import clean, load_site, why_stopped
 
 CONFIG = replace(Config(epsilon=1.0, delta=1e-5), min_timepoints=5)
 T = 60
@@ -297,21 +296,17 @@ def test_the_owners_choice_of_confounds_makes_no_other_people(tmp_path):
     assert sources[0].contents != sources[1].contents
 
 
-def test_a_filter_without_repetition_time_names_where_it_was_sought(tmp_path):
-    config = replace(matrix_site(tmp_path), high_pass=0.01)
-    found = inspect_site(tmp_path, {}, config, site="B")
-    assert found.error is not None
-    assert private_code(found.error) == "CAPE-E132"
-    assert "column 'tr' of the manifest" in found.error.detail
-    assert load_site(tmp_path, {}, replace(config, tr=2.0), site="B").subjects[0].trs == (0.0,)
-
-
-def test_filters_that_leave_nothing_say_so(tmp_path):
-    config = replace(matrix_site(tmp_path), high_pass=0.24, tr=2.0)
-    found = inspect_site(tmp_path, {}, config, site="B")
-    assert found.error is not None
-    assert private_code(found.error) == "CAPE-E164"
-    assert "of 60 time points" in found.error.detail
+@pytest.mark.parametrize(
+    ("chosen", "code", "words"),
+    [
+        ({"high_pass": 0.01}, "E132", "column 'tr' of the manifest"),  # where it was sought
+        ({"high_pass": 0.24, "tr": 2.0}, "E164", "of 60 time points"),  # nothing is left
+    ],
+)
+def test_filters_that_cannot_be_used_say_why(tmp_path, chosen, code, words):
+    told = why_stopped(tmp_path, replace(matrix_site(tmp_path), **chosen))
+    assert told[0] == f"CAPE-{code}"
+    assert words in told[1]
 
 
 def test_settings_of_preprocessing_are_checked_when_they_are_given():

@@ -100,9 +100,7 @@ def test_a_site_with_a_scaled_copy_is_not_ready(tmp_path):
 
 
 @pytest.mark.parametrize(("compared", "counted"), [(False, 1), (True, 2)])
-def test_nobody_is_left_out_of_a_comparison_for_what_another_holds(
-    compared: bool, counted: int
-) -> None:
+def test_nobody_is_left_out_of_a_comparison_for_what_another_holds(compared, counted):
     """Who became a copy of a control took that control out: two people moved, of two groups."""
     asked = {"variables": "dx a/b", "formula": "dx", "public": "dx", "outcomes": "fnc"}
     given = {"private": False, "networks": "a, b", "min_timepoints": 10}

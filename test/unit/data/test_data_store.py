@@ -20,19 +20,16 @@ from cape.space.feature_space import FeatureSpace
 
 def test_a_store_counts_what_it_holds_and_is_empty_once_cleared(tmp_path):
     store = DataStore.open(tmp_path / "deep" / "store")
-    assert store is not None
     assert store.size() == (0, 0)
     (tmp_path / "deep" / "store" / "of somebody else").write_text("stays")
     store.put("a", "key", [np.arange(3.0)], {"facts": 1})
     stored = store.get("a", "key")
-    assert stored is not None
     assert (stored.note, stored.arrays[0].tolist()) == ({"facts": 1}, [0.0, 1.0, 2.0])
     assert store.get("a", "another key") is None
     held = store.size()
     assert held == (1, (tmp_path / "deep" / "store" / "entries" / "a").stat().st_size)
     assert store.clear() == held
     again = DataStore.open(tmp_path / "deep" / "store")
-    assert again is not None
     assert again.size() == (0, 0)
     assert again.get("a", "key") is None
     assert (tmp_path / "deep" / "store" / "of somebody else").exists()
@@ -40,7 +37,6 @@ def test_a_store_counts_what_it_holds_and_is_empty_once_cleared(tmp_path):
 
 def test_an_entry_under_another_name_is_none(tmp_path):
     store = DataStore.open(tmp_path / "store")
-    assert store is not None
     store.put("a", "key", [])
     (tmp_path / "store" / "entries" / "a").rename(tmp_path / "store" / "entries" / "b")
     assert store.get("b", "key") is None
@@ -48,7 +44,6 @@ def test_an_entry_under_another_name_is_none(tmp_path):
 
 def test_an_entry_that_cannot_be_written_whole_leaves_nothing(tmp_path, monkeypatch):
     store = DataStore.open(tmp_path / "store")
-    assert store is not None
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -60,7 +55,6 @@ def test_an_entry_that_cannot_be_written_whole_leaves_nothing(tmp_path, monkeypa
 
 def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
     store = DataStore.open(tmp_path / "store")
-    assert store is not None
     for age, name in enumerate("abc"):
         store.put(name, "", [np.ones(100)])
         os.utime(tmp_path / "store" / "entries" / name, (age, age))
@@ -73,7 +67,6 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
 
 def test_a_label_is_found_however_its_letters_are_composed(tmp_path):
     store = DataStore.open(tmp_path / "store")
-    assert store is not None
     store.put("a", "", [], marks=marks_of("Jos\u00e9", []))
     assert store.size("Jose\u0301")[0] == 1
 
@@ -84,7 +77,6 @@ def test_the_command_says_what_it_holds_and_removes_a_person_a_folder_or_all(
     monkeypatch.setenv("CAPE_CACHE", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)
     store = DataStore.open(tmp_path / "store")
-    assert store is not None
     for site in ("local0", "local1"):
         for person in ("sub-01", "sub-02"):
             image = tmp_path / site / person / "rest.nii"
@@ -130,9 +122,7 @@ def basis_of(inside: np.ndarray, n_basis: int, kind: BasisKind = "dct") -> np.nd
 
 @pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("kind", ["dct", "kernel"])
-def test_a_basis_is_built_by_one_process_and_found_by_the_next(
-    kind: BasisKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_basis_is_built_by_one_process_and_found_by_the_next(kind, tmp_path, monkeypatch):
     """Ten processes of a run took the same kernel apart: a quarter of its time.
 
     It has the layout that it was built with: products of another may differ in their last bits, and

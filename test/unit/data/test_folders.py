@@ -130,10 +130,9 @@ def test_a_site_that_states_nobody_is_refused_by_itself(tmp_path, capsys) -> Non
 
 
 @pytest.mark.parametrize("names", [(), ("notes.md",), ("a/b/readme.md",)])
-def test_a_folder_without_data_is_told_as_that(names, tmp_path, capsys) -> None:
+def test_a_folder_without_data_is_told_as_that(names, tmp_path, typed) -> None:
     lay_out(tmp_path, *names)
-    assert main(["people", str(tmp_path)]) == 2
-    told = capsys.readouterr()
+    told = typed("people", str(tmp_path), code=2)
     assert "CAPE-E104" in told.out + told.err
 
 

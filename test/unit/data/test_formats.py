@@ -25,7 +25,7 @@ from cape.data.space import grid_of, mask_space
 from cape.data.subjects import subject_matrix
 from cape.errors import DataError
 from cape.settings.config import Config
-from support.sites import discover, load_site, private_code
+from support.sites import discover, load_site, why_stopped
 
 MATRIX = replace(
     Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5,
@@ -76,7 +76,6 @@ def test_confounds_are_those_of_the_run_whatever_its_space(tmp_path):
         (folder / f"{name}_desc-confounds_timeseries.tsv").write_text("csf\n")
     image = folder / f"sub-1_task-rest_run-2_{MNI}_res-2_desc-preproc_bold.nii.gz"
     found = confounds_beside(image)
-    assert found is not None
     assert found.name == "sub-1_task-rest_run-2_desc-confounds_timeseries.tsv"
     assert confounds_beside(folder / "scan.nii.gz") is None
 
@@ -116,10 +115,9 @@ def test_the_same_matrix_in_every_format_gives_the_same_data(tmp_path, kind):
 
 def test_another_name_of_the_variable_is_the_owners_setting(tmp_path):
     scipy.io.savemat(tmp_path / "sub-1.mat", {"bold": X, "masked": X, "notes": "text"})
-    found = inspect_site(tmp_path, {}, MATRIX, site="B")
-    assert found.error is not None
-    assert private_code(found.error) == "CAPE-E142"
-    assert "bold (4, 30)" in found.error.detail
+    code, detail = why_stopped(tmp_path, MATRIX)
+    assert code == "CAPE-E142"
+    assert "bold (4, 30)" in detail
     assert load_site(tmp_path, {}, replace(MATRIX, variable="bold"), site="B").subjects
 
 
@@ -140,8 +138,7 @@ def test_the_only_matrix_of_a_file_is_read_whatever_its_name(tmp_path, kind):
         run = SiteRun(path=tmp_path / name, name=name)
         series = read_matrix(run, "feature_by_time", headers_only=headers_only)
         assert series.values.shape == X.shape
-    whole = read_matrix(run, "feature_by_time").values
-    np.testing.assert_allclose(whole, X, atol=1e-6)
+    np.testing.assert_allclose(read_matrix(run, "feature_by_time").values, X, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -184,12 +181,6 @@ def test_a_text_about_a_folder_is_nobody(tmp_path):
     assert [s.label for s in load_site(tmp_path, {}, MATRIX, site="B").subjects] == ["sub-1"]
 
 
-def detail_of(folder: Path, config: Config = MATRIX) -> tuple[str, str]:
-    found = inspect_site(folder, {}, config, site="B")
-    assert found.error is not None
-    return private_code(found.error), found.error.detail
-
-
 def mat73(path: Path, *, kind: str = "double", **options: object) -> Path:
     """Write X as MATLAB does: a text of 512 bytes, then HDF5 with the axes turned round."""
     with h5py.File(path, "w", userblock_size=512) as file:
@@ -217,7 +208,7 @@ def test_a_mat_file_of_version_7_3_gives_the_same_subject_as_version_5(tmp_path,
 def test_without_the_extra_a_mat_file_of_version_7_3_says_what_to_install(tmp_path, monkeypatch):
     mat73(tmp_path / "sub-1.mat")
     monkeypatch.setitem(sys.modules, "h5py", None)
-    code, detail = detail_of(tmp_path)
+    code, detail = why_stopped(tmp_path, MATRIX)
     assert code == "CAPE-E141"
     assert "pip install 'coinstac-cape[matlab73]'" in detail
     assert "save(..., '-v7')" in detail
@@ -275,18 +266,17 @@ def test_a_mat_file_of_version_7_3_is_refused_before_anything_is_allocated(
 ):
     write(tmp_path / "sub-1.mat")
     for headers_only in (False, True):
-        found = inspect_site(tmp_path, {"data": "sub-1.mat"}, MATRIX, site="B",
-                             headers_only=headers_only)  # fmt: skip
-        assert found.error is not None
-        assert private_code(found.error) == f"CAPE-{code}"
-        assert part in found.error.detail
+        listing = {"data": "sub-1.mat"}
+        told = why_stopped(tmp_path, MATRIX, listing=listing, headers_only=headers_only)
+        assert told[0] == f"CAPE-{code}"
+        assert part in told[1]
 
 
 def test_complex_numbers_of_version_5_are_among_what_a_fast_check_says_it_does_not_find(tmp_path):
     """scipy tells the class of a variable before reading it, and a complex one is a double."""
     scipy.io.savemat(tmp_path / "sub-1.mat", {"X": X + 1j})
     assert inspect_site(tmp_path, {}, MATRIX, site="B", headers_only=True).error is None
-    assert detail_of(tmp_path)[0] == "CAPE-E114"
+    assert why_stopped(tmp_path, MATRIX)[0] == "CAPE-E114"
     assert "complex numbers in .mat files" in validate_command.NOT_LOOKED_AT
 
 
@@ -296,11 +286,10 @@ def test_matrices_without_features_do_not_make_a_site_ready(tmp_path, orientatio
     empty = np.zeros((0, 30) if orientation == "feature_by_time" else (30, 0))
     np.save(tmp_path / "sub-1.npy", empty)
     for headers_only in (False, True):
-        found = inspect_site(tmp_path, {}, replace(MATRIX, orientation=orientation), site="B",
-                             headers_only=headers_only)  # fmt: skip
-        assert found.error is not None
-        assert private_code(found.error) == "CAPE-E140"
-        assert f"shape {empty.shape}" in found.error.detail
+        config = replace(MATRIX, orientation=orientation)
+        code, detail = why_stopped(tmp_path, config, headers_only=headers_only)
+        assert code == "CAPE-E140"
+        assert f"shape {empty.shape}" in detail
 
 
 def test_a_link_into_another_file_is_not_followed(tmp_path):
@@ -308,9 +297,7 @@ def test_a_link_into_another_file_is_not_followed(tmp_path):
     with h5py.File(mat73(tmp_path / "sub-1.mat"), "r+") as file:
         del file["X"]
         file["X"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "X")
-    found = inspect_site(tmp_path, {"data": "sub-1.mat"}, MATRIX, site="B")
-    assert found.error is not None
-    assert private_code(found.error) == "CAPE-E142"
+    assert why_stopped(tmp_path, MATRIX, listing={"data": "sub-1.mat"})[0] == "CAPE-E142"
 
 
 def test_damaged_mat_files_of_version_5(tmp_path):
@@ -318,11 +305,11 @@ def test_damaged_mat_files_of_version_5(tmp_path):
     content = (tmp_path / "sub-1.mat").read_bytes()
     for cut in (140, 200, len(content) - 40):
         (tmp_path / "sub-1.mat").write_bytes(content[:cut])
-        assert detail_of(tmp_path)[0] in ("CAPE-E111", "CAPE-E142"), cut
+        assert why_stopped(tmp_path, MATRIX)[0] in ("CAPE-E111", "CAPE-E142"), cut
     scipy.io.savemat(tmp_path / "sub-1.mat", {"X": {"a": X}})
-    assert detail_of(tmp_path)[0] == "CAPE-E114"
+    assert why_stopped(tmp_path, MATRIX)[0] == "CAPE-E114"
     (tmp_path / "sub-1.mat").write_text("1 2 3\n")
-    assert detail_of(tmp_path)[0] == "CAPE-E109"
+    assert why_stopped(tmp_path, MATRIX)[0] == "CAPE-E109"
 
 
 # ------------------------------------------------------------------------------- pairs

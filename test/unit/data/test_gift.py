@@ -95,8 +95,7 @@ def test_power_is_the_part_of_each_band(tmp_path: Path) -> None:
     freq = np.linspace(0.0, 0.25, F)
     flat = np.full((N, S, F, R), 1.0 / F)
     flat[1, 1, 5, 2] = np.nan
-    path = written(tmp_path, spectra_tc_all=flat, freq=freq)
-    found = values_of(path, "power")
+    found = values_of(written(tmp_path, spectra_tc_all=flat, freq=freq), "power")
     white = log_band_power(RNG.standard_normal((R, 20_000)), 2.0, ((0.01, 0.1), (0.1, 0.25)))
     assert found.shape == (N, 2 * R)
     np.testing.assert_allclose(found[0], white.ravel(), atol=0.03)
@@ -124,9 +123,7 @@ def test_order_alone_is_never_believed(tmp_path: Path) -> None:
         ({"spectra_tc_all": np.ones((N, S, R, F)), "freq": np.ones(F)}, "power", "4 x 2 x 3 x 129"),
     ],
 )
-def test_a_file_that_does_not_fit_stops_its_site(
-    tmp_path: Path, variables: dict[str, np.ndarray], kind: MeasureKind, observed: str
-) -> None:
+def test_a_file_that_does_not_fit_stops_its_site(tmp_path, variables, kind, observed):
     code, got = refused(written(tmp_path, **variables), kind)
     assert code is IssueCode.GIFT_FILE
     assert observed in got

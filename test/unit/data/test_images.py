@@ -112,8 +112,7 @@ def test_an_atlas_gives_parcel_means_in_the_order_of_its_labels(tmp_path, values
     labels = np.zeros((5, 6, 4), dtype=np.int16)
     labels[1:3], labels[3:5, :2] = 7, 2
     nib.save(nib.Nifti1Image(written(labels), AFFINE), tmp_path / "dk.nii.gz")
-    config = replace(CONFIG, feature_space="atlas", atlas="dk.nii.gz")
-    space = mask_space(config, tmp_path)
+    space = mask_space(replace(CONFIG, feature_space="atlas", atlas="dk.nii.gz"), tmp_path)
     assert (space.kind, space.n_features) == ("atlas", 2)
     series = read_image(save(tmp_path / "s.nii", nib.Nifti1Image(values, AFFINE)), grid_of(space))
     expected = [values[labels == 2].mean(axis=0), values[labels == 7].mean(axis=0)]
@@ -164,8 +163,7 @@ def test_a_header_extension_does_not_shift_the_voxels(tmp_path, grid, values):
 
 def test_a_real_scan_of_the_nibabel_wheel_is_read_in_the_right_place():
     path = Path(nib.__file__).parent / "tests" / "data" / "functional.nii"
-    image = nib.load(path)
-    plain = nib.as_closest_canonical(image)
+    plain = nib.as_closest_canonical(nib.load(path))
     labels = (np.asarray(plain.dataobj)[..., 0] > 300).astype(np.int32)
     space = FeatureSpace.of_labels("mask", labels, plain.affine)
     series = read_image(run_of(path), grid_of(space))
@@ -204,8 +202,7 @@ def test_voxels_that_are_slightly_too_large_are_found_at_the_far_corner(tmp_path
 
 def test_an_image_without_affine_is_taken_on_trust_only_with_an_equal_shape(tmp_path, grid, values):
     for name, array in (("good.nii", values), ("bad.nii", values[1:])):
-        image = nib.Nifti1Image(array, None)
-        nib.save(image, tmp_path / name)
+        nib.save(nib.Nifti1Image(array, None), tmp_path / name)
     series = read_image(run_of(tmp_path / "good.nii", trust_grid=True), grid)
     np.testing.assert_array_equal(series.values, values[grid.inside])
     assert IssueCode.AFFINE_TRUSTED in [issue.code for issue in series.issues]
@@ -241,8 +238,7 @@ def test_manifest_comes_before_sidecar_and_sidecar_before_header(tmp_path, grid,
 
 def test_without_a_grid_a_file_is_checked_to_its_end_and_gives_no_values(tmp_path, values):
     run = save(tmp_path / "s.nii.gz", nib.Nifti1Image(values, AFFINE))
-    series = read_image(run, None)
-    assert series.values.shape == (0, 12)
+    assert read_image(run, None).values.shape == (0, 12)
     run.path.write_bytes(run.path.read_bytes()[:-200])
     with pytest.raises(UnusableFile):
         read_image(run, None)

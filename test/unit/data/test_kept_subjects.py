@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import nibabel as nib
@@ -58,14 +59,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def inspect_site(base, listing, config, *, cache=None, **named):
+def opened(read, base, listing=None, config=CONFIG, *, cache=None, **named):
     store = None if cache is None else DataStore.open(cache)
-    return inspect(base, listing, config, store=store, **named)
+    return read(base, listing or {}, config, store=store, **{"site": "B", **named})
 
 
-def load_site(base, listing, config, *, cache=None, **named):
-    store = None if cache is None else DataStore.open(cache)
-    return load(base, listing, config, store=store, **named)
+inspect_site, load_site = partial(opened, inspect), partial(opened, load)
 
 
 def entries(cache: Path) -> list[Path]:
@@ -93,13 +92,13 @@ def told(loaded) -> tuple[object, ...]:
 
 
 def test_a_second_run_of_a_study_reads_nothing_and_finds_the_same(base, cache, reads):
-    first = told(load_site(base, {}, CONFIG, site="B", cache=cache))
+    first = told(load_site(base, cache=cache))
     assert len(reads) == 5
     reads.clear()
-    assert told(load_site(base, {}, replace(CONFIG, epsilon=2.0), site="B", cache=cache)) == first
-    assert told(load_site(base, {}, CONFIG, site="B", cache=cache)) == first
+    assert told(load_site(base, {}, replace(CONFIG, epsilon=2.0), cache=cache)) == first
+    assert told(load_site(base, cache=cache)) == first
     assert reads == []
-    assert told(load_site(base, {}, CONFIG, site="B")) == first
+    assert told(load_site(base)) == first
     assert len(reads) == 5
     assert {f.code for f in first[0].findings} == {"CAPE-W123", "CAPE-W127", "CAPE-W137"}
 
@@ -107,36 +106,33 @@ def test_a_second_run_of_a_study_reads_nothing_and_finds_the_same(base, cache, r
 def test_what_validate_read_a_run_does_not_read_again(base, cache, reads):
     """Each site read its files once in validate, and once more in join."""
     (base / "sub-dead_run-1_bold.nii.gz").unlink()
-    found = inspect_site(base, {}, CONFIG, site="B", cache=cache)
+    found = inspect_site(base, cache=cache)
     reads.clear()
-    site, _ = load_site(base, {}, CONFIG, site="B", cache=cache)
+    site, _ = load_site(base, cache=cache)
     assert reads == []
     assert site == found.accepted
-    assert (
-        inspect_site(base, {}, CONFIG, site="B", headers_only=True, cache=cache).accepted
-        is not None
-    )
+    assert inspect_site(base, headers_only=True, cache=cache).accepted is not None
     assert reads == []  # headers are
 
 
 def test_what_another_program_read_is_read_again(base, cache, reads, monkeypatch):
-    load_site(base, {}, CONFIG, site="B", cache=cache)
+    load_site(base, cache=cache)
     monkeypatch.setattr(kept_subjects, "program_digest", lambda: "another")
     reads.clear()
-    load_site(base, {}, CONFIG, site="B", cache=cache)
+    load_site(base, cache=cache)
     assert len(reads) == 5
     assert len(entries(cache)) == 4  # in the place of those of the program before
 
 
 def test_a_second_check_builds_no_basis(base, cache, reads, monkeypatch):
-    first = inspect_site(base, {}, CONFIG, site="B", cache=cache)
+    first = inspect_site(base, cache=cache)
     monkeypatch.setattr(kept_subjects, "public_basis", pytest.fail)
     reads.clear()
-    second = inspect_site(base, {}, CONFIG, site="B", cache=cache)
+    second = inspect_site(base, cache=cache)
     assert (second.subjects, second.findings) == (first.subjects, first.findings)
     assert reads == []
     # Nor does one that keeps nothing.
-    assert len(inspect_site(base, {}, CONFIG, site="B").subjects) == 4
+    assert len(inspect_site(base).subjects) == 4
 
 
 # --------------------------------------------------------------- is a file what it was?
@@ -217,15 +213,15 @@ def moved(base: Path) -> Path:
 def test_whatever_happens_to_files_the_store_gives_what_they_hold(
     base, cache, reads, change, read_again
 ):
-    load_site(base, {}, CONFIG, site="B", cache=cache)
+    load_site(base, cache=cache)
     time.sleep(0.05)  # some kernels' clock of files ticks every 10 ms
     base = change(base)
-    now = told(load_site(base, {}, CONFIG, site="B"))
+    now = told(load_site(base))
     reads.clear()
-    assert told(load_site(base, {}, CONFIG, site="B", cache=cache)) == now
+    assert told(load_site(base, cache=cache)) == now
     assert {name[4:].partition("_")[0] for name in reads} == set(read_again.split())
     reads.clear()
-    assert told(load_site(base, {}, CONFIG, site="B", cache=cache)) == now
+    assert told(load_site(base, cache=cache)) == now
     assert reads == []
     # What was made of a file that changed is gone.
     others = {"renamed": 1, "copied": 4, "moved": 4}
@@ -243,7 +239,7 @@ def test_what_a_list_says_of_a_run_is_part_of_what_was_read(base, cache, reads):
         )
         table.write_text(f"{rows},exclude\n{row}\n{others}")
         reads.clear()
-        load_site(base, {"manifest": "people.csv"}, CONFIG, site="B", cache=cache)
+        load_site(base, {"manifest": "people.csv"}, CONFIG, cache=cache)
         assert len(reads) == n_read
 
 
@@ -269,12 +265,12 @@ def test_two_people_whose_folders_swap_names_are_told_apart(tmp_path, cache, mon
 
 def test_a_file_that_just_changed_is_neither_kept_nor_believed(base, cache, reads, monkeypatch):
     """Within one tick of a clock a file may change twice and keep its times."""
-    load_site(base, {}, CONFIG, site="B", cache=cache)
+    load_site(base, cache=cache)
     monkeypatch.setattr(array_file, "SETTLED", 1e9)
     reads.clear()
-    load_site(base, {}, CONFIG, site="B", cache=cache)
+    load_site(base, cache=cache)
     assert len(reads) == 5
-    load_site(base, {}, replace(CONFIG, detrend="none"), site="B", cache=cache)
+    load_site(base, {}, replace(CONFIG, detrend="none"), cache=cache)
     assert len(entries(cache)) == 4
 
 
@@ -289,7 +285,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(base, cache, monkeypat
 
     time.sleep(0.05)
     monkeypatch.setattr(pipeline, "read_subject", changing)
-    load_site(base, {}, CONFIG, site="B", cache=cache)
+    load_site(base, cache=cache)
     assert len(entries(cache)) == 3
 
 
@@ -303,7 +299,7 @@ def test_one_person_or_one_folder_is_forgotten_and_counted(base, cache, reads, t
     base = base.rename(tmp_path / "study" / "local0")
     other = Path(shutil.copytree(base, tmp_path / "study" / "local1"))
     for folder in (tmp_path / "link" / "local0", other):
-        load_site(folder, {}, CONFIG, site="B", cache=cache)
+        load_site(folder, cache=cache)
     store = DataStore.open(cache)
     assert store.size()[0] == 8
     shutil.rmtree(base)
@@ -314,7 +310,7 @@ def test_one_person_or_one_folder_is_forgotten_and_counted(base, cache, reads, t
     assert store.size(str(tmp_path / "link" / "local0")) == store.size(str(at_zero))
     assert store.clear(str(at_zero))[0] == 3
     reads.clear()
-    load_site(other, {}, CONFIG, site="B", cache=cache)
+    load_site(other, cache=cache)
     assert [name.partition("_")[0] for name in reads] == ["sub-bob"]
     store.put("a basis", "", [np.ones(3)])
     entries(cache)[0].write_bytes(b"damaged: nobody can tell whose")
@@ -332,15 +328,15 @@ def test_who_is_stopped_keeps_what_was_read(base, cache, reads, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        inspect_site(base, {}, CONFIG, site="B", on_subject=stop, cache=cache)
+        inspect_site(base, on_subject=stop, cache=cache)
     reads.clear()
-    inspect_site(base, {}, CONFIG, site="B", cache=cache)
+    inspect_site(base, cache=cache)
     assert [name.partition("_")[0] for name in reads] == ["sub-dead", "sub-eve"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "bit", "empty", "other", "header"])
 def test_a_damaged_entry_is_read_again(base, cache, reads, damage):
-    first = told(load_site(base, {}, CONFIG, site="B", cache=cache))
+    first = told(load_site(base, cache=cache))
     kept = {path: path.read_bytes() for path in entries(cache)}
     others = [*list(kept.values())[1:], *list(kept.values())[:1]]
     for (path, content), other in zip(kept.items(), others, strict=True):
@@ -353,7 +349,7 @@ def test_a_damaged_entry_is_read_again(base, cache, reads, damage):
         }
         path.write_bytes(changed[damage])
     reads.clear()
-    assert told(load_site(base, {}, CONFIG, site="B", cache=cache)) == first
+    assert told(load_site(base, cache=cache)) == first
     assert len(reads) == 5
 
 
@@ -376,13 +372,13 @@ def test_a_text_with_a_name_is_not_kept(base, cache, reads, monkeypatch):
         return replace(series, issues=(note,))
 
     monkeypatch.setattr(subjects, "read_run", telling)
-    load_site(base, {}, CONFIG, site="B", cache=cache)
+    load_site(base, cache=cache)
     assert entries(cache) == []
 
 
 @pytest.mark.parametrize("how", ["group", "link", "file"])
 def test_a_folder_that_others_may_write_is_neither_believed_nor_used(base, cache, reads, how):
-    load_site(base, {}, CONFIG, site="B", cache=cache)
+    load_site(base, cache=cache)
     if how == "group":
         cache.chmod(0o770)
     else:
@@ -392,7 +388,7 @@ def test_a_folder_that_others_may_write_is_neither_believed_nor_used(base, cache
         else:
             cache.write_text("")
     reads.clear()
-    load_site(base, {}, CONFIG, site="B", cache=cache)
+    load_site(base, cache=cache)
     assert len(reads) == 5
 
 
@@ -402,11 +398,11 @@ def test_a_folder_that_others_may_write_is_neither_believed_nor_used(base, cache
 @pytest.mark.parametrize("n_jobs", [2, 3, 9])
 def test_several_at_a_time_give_what_one_at_a_time_gives(base, monkeypatch, n_jobs):
     monkeypatch.setenv("CAPE_JOBS", "1")
-    alone = told(load_site(base, {}, CONFIG, site="B"))
+    alone = told(load_site(base))
     monkeypatch.setenv("CAPE_JOBS", str(n_jobs))
-    assert told(load_site(base, {}, CONFIG, site="B")) == alone
+    assert told(load_site(base)) == alone
     done = []
-    inspect_site(base, {}, CONFIG, site="B", on_subject=lambda n, of: done.append((n, of)))
+    inspect_site(base, on_subject=lambda n, of: done.append((n, of)))
     assert done == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
@@ -426,7 +422,7 @@ def test_blas_has_one_thread_inside_those_that_read(base, monkeypatch):
     monkeypatch.setattr(pipeline, "read_subject", noted)
     with threadpool_limits(2, "blas"):
         before = threads()
-        load_site(base, {}, CONFIG, site="B")
+        load_site(base)
         assert threads() == before
     assert inside == {1}
 
@@ -443,7 +439,7 @@ def test_the_first_subject_does_not_keep_the_others_waiting(base, monkeypatch):
         return whole(run, *given, **named)
 
     monkeypatch.setattr(subjects, "read_run", together)
-    site, _ = load_site(base, {}, CONFIG, site="B")
+    site, _ = load_site(base)
     assert {"sub-ann", "sub-bob"}.isdisjoint(site.failed)
 
 
@@ -460,9 +456,9 @@ def test_a_basis_that_could_not_be_built_is_not_taken_for_the_identity(
     with monkeypatch.context() as patch:
         patch.setattr(kept_subjects, "public_basis", broken)
         with pytest.raises((MemoryError, CapeError)):
-            load_site(base, {}, CONFIG, site="B", cache=cache)
+            load_site(base, cache=cache)
     assert not entries(cache)
-    _, reduced = load_site(base, {}, CONFIG, site="B", cache=cache)
+    _, reduced = load_site(base, cache=cache)
     assert [len(Y) for _, Y in reduced] == [6, 6, 6, 6]
 
 
@@ -490,7 +486,7 @@ def test_who_stops_does_not_wait_for_those_that_have_not_begun(base, monkeypatch
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        load_site(base, {}, CONFIG, site="B", on_subject=stop)
+        load_site(base, on_subject=stop)
     assert "sub-eve" not in begun
 
 
@@ -498,13 +494,13 @@ def test_one_subject_at_a_time_where_memory_holds_no_more(base, monkeypatch):
     from cape.data import resources
 
     monkeypatch.setenv("CAPE_JOBS", "4")
-    known = []
+    known, jobs = [], resources.jobs
     monkeypatch.setattr(resources, "free_memory", lambda: 1)
-    monkeypatch.setattr(pipeline, "jobs", lambda n: known.append(n) or resources.jobs(n))
-    load_site(base, {}, CONFIG, site="B")
+    monkeypatch.setattr(resources, "jobs", lambda n: known.append(n) or jobs(n))
+    load_site(base)
     assert known[0] == 0
     assert known[1] > 1000
-    assert resources.jobs(known[1]) == 1
+    assert jobs(known[1]) == 1
 
 
 def test_a_header_that_breaks_the_program_stops_nobody(base, monkeypatch):
@@ -517,7 +513,7 @@ def test_a_header_that_breaks_the_program_stops_nobody(base, monkeypatch):
         return whole(run, *given, **named)
 
     monkeypatch.setattr(subjects, "read_run", broken)
-    site, _ = load_site(base, {}, CONFIG, site="B")
+    site, _ = load_site(base)
     assert site.failed == ("sub-dead",)
 
 
@@ -531,7 +527,7 @@ def test_an_error_of_one_subject_fails_this_subject_alone(base, monkeypatch):
 
     whole = pipeline.read_subject
     monkeypatch.setattr(pipeline, "read_subject", broken)
-    site, reduced = load_site(base, {}, CONFIG, site="B")
+    site, reduced = load_site(base)
     assert site.failed == ("sub-bob", "sub-dead")
     assert [(label, Y.shape[1]) for label, Y in reduced] == [
         ("sub-ann", 28), ("sub-bob", 0), ("sub-dead", 0), ("sub-eve", 14),

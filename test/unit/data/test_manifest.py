@@ -128,8 +128,7 @@ def test_a_table_that_cannot_be_read_says_where(tmp_path, text, code, part):
     lay_out(tmp_path, "a.nii", "b.nii")
     (tmp_path / "manifest.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     _, texts = read_all(tmp_path)
-    matching = [t for t in texts if t.startswith(f"E CAPE-{code}") and part in t]
-    assert matching, texts
+    assert [t for t in texts if t.startswith(f"E CAPE-{code}") and part in t], texts
 
 
 def test_rows_of_one_run_and_one_of_no_run_are_two_runs_of_a_person(tmp_path):

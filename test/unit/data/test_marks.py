@@ -98,9 +98,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("state", [participants, manifest, volumes])
-def test_what_looks_like_a_mark_is_refused_until_the_site_says_that_it_is_none(
-    state, tmp_path
-) -> None:
+def test_what_looks_like_a_mark_is_refused_until_the_site_says_that_it_is_none(state, tmp_path):
     """`status = withdrawn` let people in who had withdrawn their consent."""
     tried = [
         *((header, "0") for header in (*MARKS, *NO_MARKS)),
@@ -122,12 +120,6 @@ def test_what_looks_like_a_mark_is_refused_until_the_site_says_that_it_is_none(
         with (folder / "site-policy.toml").open("a") as policy:
             policy.write(f'not_exclusions = ["{header}"]\n')
         assert len(read(folder, KINDS[state]) or ()) == 3
-
-
-def test_what_is_read_cannot_be_talked_away(tmp_path) -> None:
-    participants(tmp_path, "participant_id|exclude", "01|1")
-    (tmp_path / "site-policy.toml").write_text('not_exclusions = ["exclude"]\n')
-    assert len(read(tmp_path) or ()) == 2
 
 
 @pytest.mark.parametrize(
@@ -189,11 +181,31 @@ def test_it_is_always_said_who_is_left_out_by_which_lines(state, tmp_path) -> No
     assert people.said == ("nobody is left out: no column `exclude`",)
 
 
-def test_tables_of_phenotypes_leave_out_too(tmp_path) -> None:
-    participants(tmp_path, "participant_id|age", "01|3")
-    (tmp_path / "phenotype").mkdir()
-    table(tmp_path / "phenotype/iq.tsv", "\t", "participant_id|exclude", ("01|1", "02|0"))
-    assert [person.label for person in read(tmp_path) or ()] == ["sub-02", "sub-03"]
+@pytest.mark.parametrize(
+    ("state", "below", "lists", "listing", "stay"),
+    [
+        # What is read cannot be talked away
+        (participants, "", {"site-policy.toml": 'not_exclusions = ["exclude"]'}, {}, "02 03"),
+        (participants, "", {"phenotype/iq.tsv": "participant_id\texclude\n02\t0\n"}, {}, "02 03"),
+        (participants, "", {"phenotype/iq.tsv": "participant_id\texclude\n02\t1\n"}, {}, "03"),
+        # A study's list stands in its first folder, its images in derivatives/
+        (participants, "derivatives/fmriprep",
+         {"participants.tsv": "participant_id\texclude\nsub-02\t1\n"}, {}, "03"),
+        # Whatever an engine maps
+        (participants, "", {}, {"data": "**/*.nii"}, "02 03"),
+        (participants, "", {}, {"bids": "."}, "02 03"),
+        (records, "", {"participants.tsv": "participant_id\texclude\nsub-02\t1\n"}, {}, "03"),
+    ],
+)  # fmt: skip
+def test_every_list_leaves_out(state, below, lists, listing, stay, tmp_path) -> None:
+    (tmp_path / below).mkdir(parents=True, exist_ok=True)
+    state(tmp_path / below, "participant_id|exclude", "01|1", "02|0", "03|0")
+    for name, text in lists.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    people, texts = read_all(tmp_path, KINDS[state], listing)
+    assert not any(text.startswith("E ") for text in texts), texts
+    assert " ".join(person.label.removeprefix("sub-") for person in people.listed) == stay
 
 
 BROKEN = {
@@ -205,9 +217,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("row", BROKEN.values(), ids=BROKEN)
-def test_a_row_that_cannot_be_read_is_told_with_its_line_and_its_person_stays(
-    row, tmp_path
-) -> None:
+def test_a_row_that_cannot_be_read_is_told_with_its_line_and_its_person_stays(row, tmp_path):
     """One ragged row stopped every run of the site."""
     participants(tmp_path, "participant_id|exclude|name")
     header = b"participant_id\texclude\tname\n"
@@ -274,23 +284,6 @@ def test_who_is_marked_and_not_here_is_said_and_stops_nobody(tmp_path) -> None:
     assert len(people.listed) == 3
 
 
-def test_lists_above_the_people_of_a_program_count_too(tmp_path) -> None:
-    """A study's participants.tsv stands in its first folder, its images in derivatives/."""
-    below = tmp_path / "derivatives" / "fmriprep"
-    below.mkdir(parents=True)
-    participants(below, "participant_id|exclude", "02|1")
-    table(tmp_path / "participants.tsv", "\t", "participant_id|exclude", ("sub-01|1",))
-    assert [person.label for person in read(tmp_path) or ()] == ["sub-03"]
-
-
-@pytest.mark.parametrize("listing", [{"data": "**/*.nii"}, {"bids": "."}])
-def test_people_are_left_out_whatever_an_engine_maps(listing, tmp_path) -> None:
-    participants(tmp_path, "participant_id|exclude", "01|yes")
-    people, texts = read_all(tmp_path, IMAGES, listing)
-    assert texts == []
-    assert [person.label for person in people.listed] == ["sub-02", "sub-03"]
-
-
 def test_versions_of_who_is_left_out_stop_nobody(tmp_path) -> None:
     spaces = ("T1w", "MNI152NLin6Asym")
     lay_out(tmp_path, *(f"sub-04/sub-04_space-{space}_bold.nii" for space in spaces))
@@ -298,9 +291,3 @@ def test_versions_of_who_is_left_out_stop_nobody(tmp_path) -> None:
     assert "W" in {text[0] for text in read_all(tmp_path)[1]}
     participants(tmp_path, "participant_id|exclude", "04|1")
     assert len(read(tmp_path, replace(IMAGES, bids_filter="")) or ()) == 3
-
-
-def test_rows_of_records_are_left_out_by_participants_too(tmp_path) -> None:
-    records(tmp_path, "participant_id", "01", "02", "03")
-    table(tmp_path / "participants.tsv", "\t", "participant_id|exclude", ("sub-01|1",))
-    assert [person.label for person in read(tmp_path, MATRIX) or ()] == ["02", "03"]

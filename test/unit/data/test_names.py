@@ -123,9 +123,7 @@ def test_labels_are_read_right_or_refused(state, labels, people, tmp_path) -> No
 
 @pytest.mark.parametrize("labels", [labels for labels, n in LABELS if n == 0 and len(labels) == 2])
 @pytest.mark.parametrize("state", [of_bids, of_layout, of_manifest])
-def test_the_site_says_whether_labels_that_look_alike_are_one_persons(
-    state, labels, tmp_path
-) -> None:
+def test_the_site_says_whether_labels_that_look_alike_are_one_persons(state, labels, tmp_path):
     state(tmp_path, labels)
     _, texts = read_all(tmp_path)
     if labels[0].lower() in ("nan", "none", "null"):
@@ -137,9 +135,7 @@ def test_the_site_says_whether_labels_that_look_alike_are_one_persons(
     for key, people in (("same_people", 1), ("different_people", 2)):
         said = f"{key} = [{json.dumps(labels, ensure_ascii=False)}]\n"
         policy.write_text(before + said, encoding="utf-8")
-        found = read(tmp_path)
-        assert found is not None
-        assert len(found) == people
+        assert len(read(tmp_path)) == people
     policy.write_text(before + 'different_people = [["01", "77"]]\n')
     assert read(tmp_path) is None
 

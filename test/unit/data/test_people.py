@@ -25,9 +25,17 @@ def found(base: Path, given: dict[str, object]) -> tuple[dict[str, list[str]], l
     return labels, [text[2:] for text in texts]
 
 
-def test_without_a_list_all_series_of_the_folder_are_taken_in_natural_order(tmp_path):
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"data": None, "manifest": ""},  # as not given
+        {"data": ["study/sub-9.nii.gz", "study/sub-10.nii"]},  # an engine linked them flat
+    ],
+)
+def test_all_series_of_the_folder_are_taken_in_natural_order(tmp_path, given):
     names = ["sub-10.nii", "sub-9.nii.gz", "mask.nii.gz", "notes.txt", ".hidden.nii", "x.npy"]
-    labels, texts = found(lay_out(tmp_path, *names), {})
+    labels, texts = found(lay_out(tmp_path, *names), given)
     assert list(labels) == ["sub-9", "sub-10"]
     assert texts == []
 
@@ -266,20 +274,7 @@ def test_a_list_that_does_not_fit_the_folder_says_why(tmp_path, given, code, par
     (base / "sub-link.nii").symlink_to(outside)
     (base / "sub-annex.nii").symlink_to("../.git/annex/objects/ab/cd/key")
     _, texts = found(base, given)
-    matching = [t for t in texts if t.startswith(f"CAPE-{code}") and part in t]
-    assert matching, texts
-
-
-def test_none_and_empty_text_count_as_not_given(tmp_path):
-    labels, texts = found(lay_out(tmp_path, "sub-1.nii"), {"data": None, "manifest": ""})
-    assert list(labels) == ["sub-1"]
-    assert texts == []
-
-
-def test_files_that_an_engine_linked_flat_are_found_by_their_base_name(tmp_path):
-    labels, texts = found(lay_out(tmp_path, "sub-1.nii"), {"data": ["study/sub-1.nii"]})
-    assert list(labels) == ["sub-1"]
-    assert texts == []
+    assert [t for t in texts if t.startswith(f"CAPE-{code}") and part in t], texts
 
 
 def test_a_stop_for_image_content_says_no_more_than_e100_whatever_the_catalogue_holds(monkeypatch):
@@ -354,7 +349,7 @@ def test_an_owners_name_that_no_file_can_have_is_told_as_that(tmp_path, setting)
     assert "File name too long" in caught.value.detail
 
 
-def test_nobody_is_left_out_because_a_folder_below_cannot_be_read(tmp_path, monkeypatch, capsys):
+def test_nobody_is_left_out_because_a_folder_below_cannot_be_read(tmp_path, monkeypatch, typed):
     """It was passed over: a person without a word, or a list of who is left out."""
     for name in ("sub-01", "sub-02"):
         lay_out(tmp_path / name / "func", f"{name}_task-rest_bold.nii.gz")
@@ -369,8 +364,7 @@ def test_nobody_is_left_out_because_a_folder_below_cannot_be_read(tmp_path, monk
     with pytest.raises(DataError, match="E101"):
         discover(tmp_path, {}, IMAGES, Findings("B"))
     for command in (["people"], ["init"], ["validate", "--fast"]):
-        assert main([*command, str(tmp_path)]) == 1
-        said = capsys.readouterr()
+        said = typed(*command, str(tmp_path), code=1)
         assert "CAPE-E101" in said.err + said.out
         assert "sub-02: Permission denied" in said.err + said.out
     locked[:] = ["lost+found"]  # of the disk, which is nobody's

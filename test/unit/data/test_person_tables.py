@@ -50,9 +50,7 @@ def test_tables_are_those_of_bids_unless_the_site_names_its_own(tmp_path: Path) 
         ("volumes.xlsx", IssueCode.FILE_TYPE_UNUSABLE),
     ],
 )
-def test_a_table_that_the_site_names_and_that_cannot_be_read_is_refused(
-    tmp_path: Path, name: str, code: IssueCode
-) -> None:
+def test_a_table_that_the_site_names_and_that_cannot_be_read_is_refused(tmp_path, name, code):
     write(tmp_path, participants="dx")
     (tmp_path / "volumes.xlsx").write_bytes(b"PK")
     words = OwnWords(tables=("participants.tsv", name))
@@ -70,9 +68,7 @@ def test_a_column_is_taken_from_the_one_table_that_has_it(tmp_path: Path) -> Non
     assert apart == "phenotype/a.tsv (left); participants.tsv (age)"
 
 
-def test_a_column_that_several_tables_have_is_refused_until_the_site_names_one(
-    tmp_path: Path,
-) -> None:
+def test_a_column_that_several_tables_have_is_refused_until_the_site_names_one(tmp_path):
     write(tmp_path, participants="dx age", a="AGE")
     again = refused(IssueCode.COLUMN_AGAIN, tables_with, tmp_path, OwnWords(), ("age",))
     assert again == "age: participants.tsv, phenotype/a.tsv"
@@ -170,9 +166,7 @@ def test_columns_are_sought_before_anybody_is_read(tmp_path: Path) -> None:
         (b"3\tb\t5\t\t0", b'3\tb\t5\t"' + 200_000 * b"y" + b'"\t0', ["1", "3"]),
     ],
 )
-def test_a_broken_row_is_reported_and_decides_nothing_else(
-    tmp_path: Path, before: bytes, after: bytes, listed: list[str]
-) -> None:
+def test_a_broken_row_is_reported_and_decides_nothing_else(tmp_path, before, after, listed):
     found, findings = people(tmp_path, ROWS.encode().replace(before, after))
     assert [person.label for person in found.listed] == listed
     assert not findings.blocked

@@ -9,9 +9,7 @@ from cape.data import resources
 from cape.data.resources import free_memory, jobs, processors
 
 
-def test_where_a_system_does_not_say_which_processors_all_are_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_a_system_does_not_say_which_processors_all_are_counted(monkeypatch):
     """macOS has no `sched_getaffinity`."""
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert processors() == os.cpu_count()
@@ -58,6 +56,8 @@ def test_a_job_of_a_cluster_has_the_memory_of_its_control_group(computer: Comput
     )  # fmt: skip
     assert free_memory() == 3 * GB
     assert jobs(GB) == 1  # half of it
+    computer.write(slurm__job_7={"memory.current": "4500000000"})
+    assert free_memory() == 1  # known to be nothing: 0 would say that it is not known
 
 
 def test_a_container_sees_its_own_group_as_the_top(computer: Computer) -> None:
@@ -65,17 +65,6 @@ def test_a_container_sees_its_own_group_as_the_top(computer: Computer) -> None:
     (computer.top / "groups").mkdir()
     computer.write(__={"memory.max": "2000000000", "memory.current": "500000000"})
     assert free_memory() == 1_500_000_000
-
-
-def test_groups_of_the_first_version_count_too_and_a_full_one_leaves_nothing(
-    computer: Computer,
-) -> None:
-    computer.files["cgroup"] = "9:name=systemd:/x\n4:memory:/job\n0::/\n"
-    limits = {"memory.limit_in_bytes": "9223372036854771712", "memory.usage_in_bytes": "0"}
-    computer.write(memory=limits, memory__job={**limits, "memory.limit_in_bytes": "1000"})
-    assert free_memory() == 1000
-    computer.write(memory__job={"memory.usage_in_bytes": "1000"})
-    assert free_memory() == 1  # known to be nothing: 0 would say that it is not known
 
 
 @pytest.mark.parametrize(
@@ -88,9 +77,7 @@ def test_groups_of_the_first_version_count_too_and_a_full_one_leaves_nothing(
         ({"SLURM_MEM_PER_NODE": "4G", "SLURM_CPUS_ON_NODE": "x"}, 64_000_000 * 1024),
     ],
 )
-def test_slurm_says_what_a_job_may_use_where_no_group_does(
-    computer: Computer, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], free: int
-) -> None:
+def test_slurm_says_what_a_job_may_use_where_no_group_does(computer, monkeypatch, given, free):
     computer.write()
     for name, value in given.items():
         monkeypatch.setenv(name, value)

@@ -46,13 +46,11 @@ def test_scrubbed_volumes_and_confounds_leave_in_one_least_squares(tmp_path):
     assert cleaned.shape == (60, 53)
     np.testing.assert_allclose(cleaned, left.T, atol=1e-3)  # float32 of about 900
     subject = read.subject
-    assert subject is not None
     assert (subject.n_timepoints, subject.n_scrubbed, subject.seconds) == (53, 7, 106.0)
     # The files of a site's time courses have a row for every volume of its images.
     assert (subject.n_volumes, subject.left_out) == ((60,), tuple(range(20, 27)))
     assert subject.mean_fd == pytest.approx((52 * 0.1 + 7) / 59)  # the first volume has none
     fast, (unread,) = read_subject(listing.listed[0], listing, headers_only=True)
-    assert fast.subject is not None
     assert unread.shape == cleaned.shape
     assert fast.subject.n_scrubbed == 7
 
@@ -240,7 +238,6 @@ def test_motion_comes_out_of_the_store_as_it_went_in(tmp_path, monkeypatch):
     assert facts[0] == facts[1]
     assert facts[0][0][:2] == (7, 106.0)
     # Another column under the same strategy: read again.
-    table = next((tmp_path / "data").rglob("sub-00*timeseries.json"))
-    table.write_text('{"a": 1}')
+    next((tmp_path / "data").rglob("sub-00*timeseries.json")).write_text('{"a": 1}')
     load()
     assert len(entries() - before) == 1

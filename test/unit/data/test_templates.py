@@ -245,8 +245,7 @@ def test_an_atlas_is_a_map_for_each_label_and_its_courses_are_means(tmp_path) ->
     inside = REGIONS[LABELS > 0]
     assert np.array_equal(maps, np.stack([inside == 7, inside == 21], axis=1))
     X = np.random.default_rng(1).standard_normal((SPACE.n_features, 9))
-    means = [X[inside == n].mean(axis=0) for n in (7, 21)]
-    assert np.allclose(courses(X, maps), means)
+    assert np.allclose(courses(X, maps), [X[inside == n].mean(axis=0) for n in (7, 21)])
     # Finer, and from right to left: the nearest voxels are the same.
     flip = np.array([[-1, 0, 0, 9], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]])
     finer = AFFINE @ np.diag([0.5, 0.5, 0.5, 1.0])

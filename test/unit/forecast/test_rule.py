@@ -83,8 +83,7 @@ def test_the_rule_agrees_with_what_runs_gave(row) -> None:
         assert plan.advice.answer != "yes"
     if row["q_ngi"] < 0.08:
         assert plan.advice.answer != "no"
-    expected = expected_q(plan.verdict.g, 20)
-    assert expected == pytest.approx(row["q_ngi"], abs=0.05)
+    assert expected_q(plan.verdict.g, 20) == pytest.approx(row["q_ngi"], abs=0.05)
 
 
 def test_expected_error_falls_with_g_and_crosses_a_tenth_at_the_threshold() -> None:
@@ -184,9 +183,7 @@ def test_the_curve_holds_the_planned_budget_and_rises() -> None:
         ("spatial", 49.0, 0), ("template", 55.0, 20), ("template", 49.0, 0),
     ],
 )  # fmt: skip
-def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_model(
-    kind, g, most
-) -> None:
+def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_model(kind, g, most):
     # At G 55 "15 templates, usable: yes" stood beside "most components 10", the spatial rule; the
     # report of a spatial run told of 14, the temporal one, where its plan said 15.
     from cape.report.confidence import hint
@@ -238,8 +235,7 @@ def test_what_real_data_showed_has_a_value_for_every_g_and_is_that_of_the_report
 def test_what_was_seen_in_voxels_of_brains_is_not_said_of_a_table(kind, g) -> None:
     """ "40 subjects, 10 mm" once stood beside tables of questionnaires."""
     unit = size(1000)
-    own = replace(rule_of(kind, 15), brains=False)
-    told = own.advice(unit, g / unit.g_of(1.0))
+    told = replace(rule_of(kind, 15), brains=False).advice(unit, g / unit.g_of(1.0))
     assert "10 mm" not in f"{told.sentence} {told.real_data}"
     assert told.real_data == ""
     settings = {"epsilon": 1, "delta": 1e-5, "feature_space": "matrix", "n_features": 90}

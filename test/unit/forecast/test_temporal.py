@@ -233,9 +233,7 @@ MATRIX = {"feature_space": "matrix", "n_features": 100}
         ({"shares": "auto", "n_looks": 0}, 240, "yes"),
     ],
 )
-def test_what_was_not_measured_is_never_a_yes_and_noise_is_refused_for_it_too(
-    settings: dict[str, object], g: float, answer: str
-) -> None:
+def test_what_was_not_measured_is_never_a_yes_and_noise_is_refused_for_it_too(settings, g, answer):
     name = "paperdjica" if {"solver", "pca"} & set(settings) else "capedjica"
     if name == "paperdjica":  # beside one choice of the papers the others are those of capedjica
         settings = {

@@ -98,8 +98,6 @@ def test_more_zero_sum_noise_leaks_less_and_nothing_goes_below_the_secure_sum():
     assert over == [4, Fraction(17, 11), Fraction(107, 101), Fraction(1007, 1001)]
 
 
-# -- refusals --------------------------------------------------------------------------------------
-
 SITES = {"n_sites": 4, "colluders": 1}
 REFUSED = {
     "no site": lambda: view_factor(n_sites=0, colluders=0, ratio=1),

@@ -43,17 +43,14 @@ def lab(folder: Path, code: int = 4, shape: tuple[int, ...] = (21, 25, 20)) -> P
     return folder
 
 
-def test_a_lab_gets_the_atlas_that_it_types_and_its_settings_validate(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_lab_gets_the_atlas_that_it_types_and_its_settings_validate(tmp_path, monkeypatch, typed):
     monkeypatch.chdir(tmp_path)
     folder = lab(Path("my lab"), code=2, shape=(22, 25, 20))
     written(folder / "AAL.nii", (21, 25, 20), code=2)
     (folder / "AAL.tsv").write_text("index\tname\n1\tArea_L\n2\tArea_R\n")
     assert main(["init", "my lab", "--out", "other.toml"]) == 0
     assert 'mask = "MNI152' in Path("other.toml").read_text()  # names of makers mean nothing
-    assert main(["init", "my lab", "--atlas", "my lab/AAL.nii"]) == 0
-    assert "my lab: 4 people" in capsys.readouterr().out
+    assert "my lab: 4 people" in typed("init", "my lab", "--atlas", "my lab/AAL.nii").out
     settings = tomllib.loads((folder / "settings.toml").read_text())
     assert (settings["atlas"], settings["resample"]) == ("atlas.nii", "to_mask")
     assert settings["label_pairs"] == "1-2"
@@ -79,12 +76,11 @@ def test_every_site_of_a_consortium_gets_the_atlas_with_its_table(tmp_path):
     assert (tmp_path / "s/b/atlas.tsv").is_file()
 
 
-def test_settings_that_are_there_and_another_atlas_are_never_replaced(tmp_path, capsys):
+def test_settings_that_are_there_and_another_atlas_are_never_replaced(tmp_path, typed):
     folder = lab(tmp_path / "lab")
     other = written(tmp_path / "AAL.nii", (21, 25, 20))
     (folder / "settings.toml").write_text("# mine\n")
-    assert main(["init", str(folder), "--atlas", str(other)]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "exists already" in typed("init", str(folder), "--atlas", str(other), code=2).err
     assert (folder / "settings.toml").read_text() == "# mine\n"
     assert not (folder / "atlas.nii").exists()
     (folder / "atlas.nii").write_bytes(b"another")
@@ -127,7 +123,7 @@ def test_images_in_spaces_of_their_own_are_not_brought_to_the_grid_of_an_atlas(t
     assert "resample" not in settings
 
 
-def test_tables_beside_an_atlas_of_another_name_are_tables(tmp_path, capsys):
+def test_tables_beside_an_atlas_of_another_name_are_tables(tmp_path, typed):
     """They were refused: an image lay there that was nobody's."""
     rng = np.random.default_rng(3)
     (tmp_path / "lab").mkdir()
@@ -137,9 +133,8 @@ def test_tables_beside_an_atlas_of_another_name_are_tables(tmp_path, capsys):
         np.savetxt(table, rng.normal(size=(40, 30)), delimiter=",", header=header, comments="")
     atlas = written(tmp_path / "lab/HarvardOxford-cort-maxprob-thr25-2mm.nii.gz", (21, 25, 20))
     elsewhere = tmp_path / atlas.name
-    typed = ["init", str(tmp_path / "lab"), "--orientation", "time_by_feature"]
-    assert main([*typed, "--out", str(tmp_path / "other.toml")]) == 0
-    assert "tables of series: 2" in capsys.readouterr().out
+    line = ["init", str(tmp_path / "lab"), "--orientation", "time_by_feature"]
+    assert "tables of series: 2" in typed(*line, "--out", str(tmp_path / "other.toml")).out
     atlas.rename(elsewhere)
-    assert main([*typed, "--atlas", str(elsewhere)]) == 0
+    assert main([*line, "--atlas", str(elsewhere)]) == 0
     assert 'atlas = "atlas.nii.gz"' in (tmp_path / "lab/settings.toml").read_text()

@@ -75,9 +75,7 @@ def test_a_plan_that_the_policy_refuses_says_so_and_no_question_has_no_form() ->
     assert told.value.code == "CAPE-E013"
 
 
-def test_a_comparison_of_public_labels_says_that_groups_are_not_protected_and_others_do_not() -> (
-    None
-):
+def test_a_comparison_of_public_labels_says_that_groups_are_not_protected_and_others_do_not():
     public = text_of(**QUESTION, public="dx")
     for told in (
         "control, SZ (fewer than 5: 0)", "belongs to a group is **not** protected",
@@ -168,15 +166,12 @@ def test_settings_that_promise_nothing_get_no_form(tmp_path, capsys, words, code
     assert "write delta into" in said
 
 
-def test_the_command_writes_what_it_prints_and_fills_in_who_runs_the_server(
-    tmp_path, capsys
-) -> None:
+def test_the_command_writes_what_it_prints_and_fills_in_who_runs_the_server(tmp_path, typed):
     path, out = tmp_path / "settings.toml", tmp_path / "form.md"
     path.write_text("epsilon = 2\ndelta = 1e-5\nn_sites = 4\n")
-    typed = ["promise", "--settings", str(path), "--aggregator", "Clinic X", "--language", "de"]
-    assert main([*typed, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert main([*typed, "--out", str(out)]) == 0
+    line = ["promise", "--settings", str(path), "--aggregator", "Clinic X", "--language", "de"]
+    document = json.loads(typed(*line, "--json").out)
+    assert main([*line, "--out", str(out)]) == 0
     assert out.read_text() == document["text"]
     assert "Den Server betreibt Clinic X" in document["text"]
     assert "For participants" not in document["text"]

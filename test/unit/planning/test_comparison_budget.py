@@ -33,12 +33,10 @@ def budget(settings: dict[str, Any], people: int, sites: int, **how: Any) -> Pla
 )  # fmt: skip
 def test_the_standard_error_is_that_of_runs(n_outcomes, people, sites, epsilon, se) -> None:
     """Medians of what 20 studies of ordinary people say of themselves; in 1 of 30 wrong by 15 %."""
-    given = {**PLANNED, "epsilon": epsilon}
-    plan = budget(given, people, sites, n_outcomes=n_outcomes)
+    plan = budget({**PLANNED, "epsilon": epsilon}, people, sites, n_outcomes=n_outcomes)
     (term,) = plan.terms
     assert term.se == pytest.approx(se, rel=0.15)
     assert plan.alone == (pytest.approx(term.se),)
-    assert plan.epsilon is not None
     assert plan.epsilon["aggregator"] == pytest.approx(epsilon, rel=1e-3)
     assert 0 < term.privacy < 1
 
@@ -47,8 +45,7 @@ def test_a_plan_is_printed_in_a_few_lines_with_what_it_assumes() -> None:
     # It was a dataclass of 3,000 characters; and neither share nor covariates were told.
     plan = budget(PLANNED, 90, 3, n_outcomes=2)
     assert repr(plan) == "<PlannedComparison 90 people at 3 sites, 2 outcomes, epsilon 1: no>"
-    lines = str(plan).splitlines()
-    assert lines[1:3] == [plan.answer, plan.assumed]
+    assert str(plan).splitlines()[1:3] == [plan.answer, plan.assumed]
     usual = "group + age + motion + sex, the usual one, as no question was given"
     assert plan.assumed == f"The model is {usual}; people assumed (share): first 54, second 36."
     own = budget(asked(), 90, 3, share=0.5)

@@ -95,6 +95,5 @@ def test_a_table_of_the_file_is_for_the_computation_that_it_names() -> None:
     assert of({"computation": "capemean"}, both) == {
         "computation": "capemean", "tr": 2.0, "clip": 2.0,
     }  # fmt: skip
-    given = {"computation": "capemean", "clip": 3.0}
-    assert of(given, both)["clip"] == 3.0
+    assert of({"computation": "capemean", "clip": 3.0}, both)["clip"] == 3.0
     assert of({}, {"computation": "capegica", "wrong": {}})["wrong"] == {}

@@ -40,8 +40,7 @@ def written(folder: Path, names: list[str]) -> Path:
 
 
 def test_every_column_is_named_with_its_kind(tmp_path) -> None:
-    folder = written(tmp_path / "lab", list(COLUMNS))
-    proposal = propose(InitOptions(folder=folder))
+    proposal = propose(InitOptions(folder=written(tmp_path / "lab", list(COLUMNS))))
     told, settings = "\n".join(proposal.counts), tomllib.loads(proposal.text)
     for name, (_, kind) in COLUMNS.items():
         assert f"participants.tsv: {name}: {kind}" in told
@@ -78,8 +77,7 @@ def test_a_column_that_a_site_lacks_is_said_and_not_asked(tmp_path) -> None:
     proposal = propose(InitOptions(folder=tmp_path / "study"))
     assert any(line.endswith("age: numbers, usually 18:90 years; not at b")
                for line in proposal.counts)  # fmt: skip
-    settings = tomllib.loads(proposal.text)
-    assert settings["variables"] == "dx control/SZ"
+    assert tomllib.loads(proposal.text)["variables"] == "dx control/SZ"
     assert "age (numbers)" in proposal.text
 
 

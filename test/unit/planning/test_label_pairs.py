@@ -88,29 +88,27 @@ def test_pairs_are_where_the_mirror_image_of_the_other_is():
     assert compare_places(nowhere, space).single == (20, 21)
 
 
-def test_the_setting_is_what_a_run_reads(tmp_path, capsys):
+def test_the_setting_is_what_a_run_reads(tmp_path, typed):
     space, names = atlas()
     image = nib.Nifti1Image(space.labels(), np.array(space.affine).reshape(4, 4))
     image.to_filename(tmp_path / "atlas.nii.gz")
     table = tmp_path / "atlas.tsv"
     table.write_text("index\tname\n" + "".join(f"{k}\t{n}\n" for k, n in names.items()))
-    assert main(["pairs", str(table), "--atlas", str(tmp_path / "atlas.nii.gz"), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(
+        typed("pairs", str(table), "--atlas", str(tmp_path / "atlas.nii.gz"), "--json").out
+    )
     assert said["label_pairs"] == "1-2,3-4"
     given = {"feature_space": "atlas", "basis": "none", "label_pairs": said["label_pairs"]}
     sized = {"epsilon": 1, "delta": 1e-5, "n_components": 2}
     mirror = mirror_of(load("capegica").config.from_input(sized | given), space, space.n_features)
-    assert mirror is not None
     swapped = np.zeros((7, 7))
     swapped[[0, 1, 2, 3], [1, 0, 3, 2]] = 1.0
     assert np.array_equal(mirror.weighed, swapped)
-    assert main(["pairs", str(table)]) == 0
-    out = capsys.readouterr().out
+    out = typed("pairs", str(table)).out
     assert 'label_pairs = "1-2,3-4,5-6,7-8"' in out
     assert "4 pairs of 9 labels, by names only; --atlas compares places too" in out
     assert "without a side: 9 M" in out
-    assert main(["pairs", str(table), "--atlas", str(tmp_path / "atlas.nii.gz")]) == 0
-    out = capsys.readouterr().out
+    out = typed("pairs", str(table), "--atlas", str(tmp_path / "atlas.nii.gz")).out
     assert "paired by name, but not mirror images of each other: 5 L_C, 6 R_C" in out
     assert "with a side, but without one partner: 7 L_D, 8 R_D" in out
 

@@ -92,9 +92,7 @@ def check_run_is_refused(folder: Path, config: Config) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_list_is_read_right_or_refused_and_what_is_printed_leads_on(
-    case: Case, tmp_path, capsys
-) -> None:
+def test_a_list_is_read_right_or_refused_and_what_is_printed_leads_on(case, tmp_path, capsys):
     folder = laid_out(case, tmp_path / "data")
     said = people_said(folder, capsys)
     if case.outcome == "right":

@@ -213,10 +213,8 @@ def answer(runs: tuple[RunSpending, ...], i: int, exchange: int) -> tuple[Decisi
 
 
 def play(rng: random.Random, gap: float, spread: float) -> tuple[set[int], bool]:
-    """Two runs that begin within `gap` minutes: who finishes, and whether any other has charged.
-
-    A join takes about 20 minutes, lognormal over sites, every other exchange 5 s.
-    """
+    """Two runs that begin within `gap` minutes: who finishes, and whether any other has charged."""
+    # A join takes about 20 minutes, lognormal over sites, every other exchange 5 s.
     sites: list[tuple[RunSpending, ...]] = [()] * N_SITES
     reading = [20 * rng.lognormvariate(0, spread) for _ in sites]
     exchange, arrived, ended = [0, 0], [set[int](), set[int]()], [False, False]
@@ -258,10 +256,8 @@ def play(rng: random.Random, gap: float, spread: float) -> tuple[set[int], bool]
 @pytest.mark.parametrize("spread", [0.3, 1.0])
 @pytest.mark.parametrize("gap", [0.01, 10.0, 60.0])
 def test_of_two_runs_that_overlap_one_finishes_but_in_half_a_percent_of_pairs(gap, spread) -> None:
-    """What is left: two rosters within seconds, in opposite order at two sites.
-
-    The seed is fixed: these are figures of the design, and 4,000 pairs of each cell say them.
-    """
+    """What is left: two rosters within seconds, in opposite order at two sites."""
+    # The seed is fixed: these are figures of the design, and 4,000 pairs of each cell say them.
     rng, pairs = random.Random(7), 4000
     played = [play(rng, gap, spread) for _ in range(pairs)]
     nobody = sum(not finished for finished, _ in played)
@@ -300,11 +296,9 @@ def answers_by_what_others_spent(own_hold: int, open_hold: int, plan: int) -> di
 @pytest.mark.parametrize("open_hold", [0, 2])
 @pytest.mark.parametrize("own_hold", range(9))
 def test_a_refusal_that_counts_never_tells_nothing_of_what_others_spent(own_hold, open_hold):
-    """An owner held a part, asked beside it, ended that run and asked again: without end.
-
-    Each answer told whether others had spent more than what was left, and none of them counted
-    once the owner's own run had ended.
-    """
+    """An owner held a part, asked beside it, ended that run and asked again: without end."""
+    # Each answer told whether others had spent more than what was left, and none of them counted
+    # once the owner's own run had ended.
     for plan in range(1, 9):
         answers = answers_by_what_others_spent(own_hold, open_hold, plan)
         words = {spent: found.word for spent, found in answers.items()}

@@ -268,12 +268,11 @@ def test_survivors_that_protect_nobody_are_refused(colluders, survivors, expecte
 
 
 def test_a_card_has_no_field_for_anything_of_the_content_of_data() -> None:
-    """M_s is what a list says; a space is the mask's, or the layout of tables.
-
-    A commitment hides 32 bytes that are drawn like a nonce.  Counts are of levels whose column the
-    site's own policy names (`test_counts_leave_only_under_a_setting_that_names_their_column`), and
-    what it lacks is what the site states there.  Software is the version of numpy.
-    """
+    """M_s is what a list says; a space is the mask's, or the layout of tables."""
+    # A commitment hides 32 bytes that are drawn like a nonce.  Counts are of levels whose column
+    # the site's own policy names
+    # (`test_counts_leave_only_under_a_setting_that_names_their_column`), and what it lacks is what
+    # the site states there.  Software is the version of numpy.
     assert {spec.name for spec in dataclasses.fields(SiteCard)} == {
         "protocol", "version", "computation", "settings", "nonce", "n_subjects", "space", "noise",
         "commitment", "counts", "lacks", "software",

@@ -329,9 +329,7 @@ def test_a_bar_on_a_terminal_is_one_line_that_grows_and_ends(capsys) -> None:
     assert "report 1/1, no noise" in shown[-1]
 
 
-def test_a_bar_in_a_notebook_is_drawn_once_in_each_cell_and_written_over(
-    monkeypatch, capsys
-) -> None:
+def test_a_bar_in_a_notebook_is_drawn_once_in_each_cell_and_written_over(monkeypatch, capsys):
     drawn: list[list[str]] = []
 
     def display(first: str, *, display_id: bool) -> object:

@@ -15,11 +15,9 @@ pytest.importorskip("matplotlib")
 
 
 def drawn(canvas: brain.Canvas, values: np.ndarray, place: np.ndarray, *, glass: bool = False):
-    """Return what is painted of the planes, sagittal, coronal, axial, and all texts.
-
-    Of each (up, right): red less blue, from -1 to 1; grey is 0.
-    """
-    figure = brain.new_figure(6.0, 2.0)
+    """Return what is painted of the planes, sagittal, coronal, axial, and all texts."""
+    # Of each (up, right): red less blue, from -1 to 1; grey is 0.
+    figure = brain.plots.new_figure(6.0, 2.0)
     axes = figure.add_axes((0, 0, 1, 1))
     if glass:
         brain.paint_glass(axes, canvas, values, 6.0)

@@ -14,6 +14,7 @@ import pytest
 
 import cape
 from cape.data.templates import digest_with, maps_with_names
+from cape.errors import ConfigError
 from cape.report import Brought, add_maps
 from cape.report.comparison import COLUMN_TEXTS
 from support import comparison_example as example
@@ -175,11 +176,13 @@ def test_regions_of_an_atlas_have_names_and_colours(tmp_path: Path) -> None:
         assert networks.x.tolist() == [22, 42, 62, 82]
 
 
-def test_maps_that_fit_no_network_change_nothing(tmp_path: Path) -> None:
+def test_maps_that_are_not_the_runs_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    """They were dropped without a word."""
     asked = {**TWO, "outcomes": "fnc", "networks": NETWORKS}
     example.write(tmp_path / "out", compared([effect(n) for n in edge_names(asked)], asked))
     first = (tmp_path / "out/index.html").read_bytes()
-    with_maps(tmp_path / "out", maps(tmp_path, n=3))
+    with pytest.raises(ConfigError, match=r"E016 .*holds 3 maps, the run names 4"):
+        with_maps(tmp_path / "out", maps(tmp_path, n=3))
     assert (tmp_path / "out/index.html").read_bytes() == first
     (tmp_path / "maps.csv").write_text("1,2\n")
     with_maps(tmp_path / "out", tmp_path / "maps.csv")

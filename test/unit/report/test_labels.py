@@ -39,19 +39,8 @@ NETWORKS = ("auditory", "cingulo opercular", "default mode", "dorsal attention",
 DEFAULT, VISUAL, SOMATOMOTOR = 2, 12, 9
 
 
-def brain() -> FeatureSpace:
-    import nibabel
-
-    import cape
-
-    image = nibabel.load(Path(cape.__file__).parent / "space" / "masks" / "MNI152-10mm.nii.gz")
-    inside = np.asarray(image.dataobj) > 0
-    affine = np.asarray(image.affine)
-    return FeatureSpace.of_labels("mask", inside.astype(np.int32), affine, "MNI152")
-
-
 def test_a_map_of_a_network_gets_its_name_above_chance():
-    space = brain()
+    space = example.brain()
     template = labels.bundled(space)
     assert template.labels == NETWORKS
     rng = np.random.default_rng(0)
@@ -71,7 +60,7 @@ def test_a_map_of_a_network_gets_its_name_above_chance():
 @pytest.mark.parametrize("width", [6.0, 12.0])
 def test_at_most_1_of_20_random_maps_of_the_same_smoothness_gets_a_name(width, sides):
     """Of 300 maps of noise 3 are expected above a level of 99 in 100; 13 in 1 of 60,000 runs."""
-    space, rng = brain(), np.random.default_rng(1)
+    space, rng = example.brain(), np.random.default_rng(1)
     template = labels.bundled(space)
     mask, mm = space.labels() > 0, (10.0, 10.0, 10.0)
     z = kernel.smooth(mask, mm, rng.standard_normal((space.n_features, 300)), width)
@@ -86,7 +75,7 @@ def test_at_most_1_of_20_random_maps_of_the_same_smoothness_gets_a_name(width, s
 
 
 def test_fine_grids_are_thinned_and_keep_their_chance_level(monkeypatch):
-    space = brain()
+    space = example.brain()
     white = np.random.default_rng(5).standard_normal((space.n_features, 3))
     z = kernel.smooth(space.labels() > 0, (10.0, 10.0, 10.0), white, 20.0)
     whole = [m.chance for m in labels.match_networks(z, labels.bundled(space), space)]
@@ -114,7 +103,7 @@ def test_constant_templates_match_nothing():
 
 
 def test_what_is_not_above_chance_has_no_name_but_its_nearest_network(tmp_path):
-    space = brain()
+    space = example.brain()
     rng = np.random.default_rng(3)
     A = np.c_[labels.bundled(space).values[:, VISUAL], rng.standard_normal((space.n_features, 2))]
     made = outcome(space, A=A)
@@ -140,7 +129,7 @@ def test_what_is_not_above_chance_has_no_name_but_its_nearest_network(tmp_path):
     [(0.2, True, ["visual", ""]), (0.0, True, ["", ""]), (0.0, False, ["", ""])],
 )  # fmt: skip
 def test_only_maps_that_their_time_courses_confirmed_get_a_name(tmp_path, curvature, gate, named):
-    space = brain()
+    space = example.brain()
     made = outcome(space, A=labels.bundled(space).values[:, [VISUAL, SOMATOMOTOR]])
     judged = example.verdict_of(2, gate=gate, curvature=curvature)
     judged = dataclasses.replace(judged, confirmed=judged.confirmed[:1])
@@ -156,7 +145,7 @@ def test_only_maps_that_their_time_courses_confirmed_get_a_name(tmp_path, curvat
 
 
 def test_outside_mni_and_without_nilearn_there_is_no_label_and_a_reason(tmp_path, monkeypatch):
-    space = brain()
+    space = example.brain()
     # The same grid, of which nobody said what it is of: a rat's would get human labels.
     nameless = dataclasses.replace(space, template_space="")
     A = labels.np.random.default_rng(0).standard_normal((space.n_features, 2))
@@ -265,7 +254,7 @@ def test_the_run_itself_is_compared_in_its_own_basis(tmp_path):
     from cape.settings.resolved import resolve
     from cape.space.public_basis import public_basis
 
-    space = brain()
+    space = example.brain()
     made = example.outcome(space, A=labels.bundled(space).values[:, [DEFAULT, VISUAL]])
     config = confidence.config_of(made.computation, made.settings, 2)
     B = public_basis(resolve(config), space, made.roster.n_basis)
@@ -307,7 +296,7 @@ def test_a_name_needs_more_than_a_pair_of_parcels(regions, named):
 
 
 def in_mni(folder: Path) -> Path:
-    space = brain()
+    space = example.brain()
     A = labels.bundled(space).values[:, [DEFAULT, VISUAL]]
     cape.report.write_results(folder, outcome(space, A=A))
     return folder
@@ -317,7 +306,7 @@ def test_what_nilearn_fetched_is_read_and_nothing_is_downloaded(tmp_path, monkey
     """An invented parcellation under the names of nilearn's folder."""
     import nibabel
 
-    folder, space = in_mni(tmp_path / "run"), brain()
+    folder, space = in_mni(tmp_path / "run"), example.brain()
     monkeypatch.setenv("NILEARN_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     for name in ("yeo_2011", "schaefer_2018", "smith_2009"):

@@ -1,13 +1,10 @@
 """The consortium page: self-contained, readable by everybody, made of released files only."""
 
-import base64
 import dataclasses
 import os
 import re
 import shutil
 import sys
-from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,33 +15,10 @@ from cape.protocol.messages import FeatureSpace
 from cape.report import brain, consortium_page, plots, privacy_json
 from cape.report import page as page_module
 from cape.report.results import LeftRightFigures, MapFolder, read_folder
+from support import page_rules
 from support import report_example as example
 
-VOID = {"meta", "img", "link", "br", "hr", "input"}
 CANARY = "CANARY-sub-0815"
-
-
-class Reader(HTMLParser):
-    """Collect tags with their attributes, the outline, and what is left open."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.open: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open, f"</{tag}> without a start"
-        assert self.open.pop() == tag
-
-    def all(self, *names: str) -> list[dict[str, str]]:
-        return [attributes for tag, attributes in self.tags if tag in names]
 
 
 def kinds() -> dict[str, object]:
@@ -52,7 +26,7 @@ def kinds() -> dict[str, object]:
     brain = dataclasses.replace(example.outcome(), settings={"mask": "MNI152-8mm", "delta": 1e-5})
     return {
         "brain": brain,
-        "outline": example.outcome(rank=1, rounds=2),
+        "outline": example.outcome(rank=2, rounds=2),
         "square": example.outcome(FeatureSpace.of_matrix(60, (6, 10)), seeded=True),
         "columns": example.outcome(FeatureSpace.of_matrix(30), private=False),
     }
@@ -81,52 +55,9 @@ def page(request, folders) -> str:
     return (folders[request.param] / "index.html").read_text(encoding="utf-8")
 
 
-def test_nothing_is_loaded_from_outside_and_nothing_runs(page):
-    read = Reader(page)
-    for _, attributes in read.tags:
-        assert attributes.get("src", "data:").startswith("data:image/png;base64,") or (
-            "src" not in attributes
-        )
-        assert attributes.get("href", "#").startswith("#")
-        assert not any(name.startswith("on") for name in attributes)
-    assert not read.all("script", "link", "iframe", "object", "embed", "base", "form")
-    assert "url(" not in page
-    assert "@import" not in page
-    assert "http://" not in page
-    assert "https://" not in page
-
-
-def test_the_page_is_well_formed_and_in_english(page):
-    read = Reader(page)
-    assert read.open == []
-    assert page.startswith("<!DOCTYPE html>")
-    assert read.all("html")[0]["lang"] == "en"
-    ids = [a["id"] for _, a in read.tags if "id" in a]
-    assert len(ids) == len(set(ids))
-    links = {a["href"][1:] for a in read.all("a")}
-    assert links <= set(ids)
-
-
-def test_there_is_one_h1_and_headings_never_skip_a_level(page):
-    levels = [int(tag[1]) for tag, _ in Reader(page).tags if re.fullmatch("h[1-6]", tag)]
-    assert levels.count(1) == 1
-    assert levels[0] == 1
-    assert all(b <= a + 1 for a, b in pairwise(levels))
-
-
-def test_every_picture_says_in_words_what_it_shows(page):
-    for image in Reader(page).all("img"):
-        assert len(image["alt"]) > 20
-        assert re.search(r"\d", image["alt"])
-        png = base64.b64decode(image["src"].split(",")[1])
-        assert png.startswith(b"\x89PNG")
-        assert int(image["width"]) == int.from_bytes(png[16:20])
-
-
-def test_table_headers_have_a_scope_and_tables_a_caption(page):
-    read = Reader(page)
-    assert all(cell["scope"] in ("col", "row") for cell in read.all("th"))
-    assert len(read.all("table")) == len(read.all("caption"))
+def test_the_rules_of_every_page_hold_and_it_is_in_english(page):
+    assert page_rules.faults(page) == []
+    assert page.startswith('<!DOCTYPE html>\n<html lang="en"')
 
 
 def test_privacy_stands_before_the_first_picture_and_its_absence_before_all(page):
@@ -143,7 +74,7 @@ def test_privacy_stands_before_the_first_picture_and_its_absence_before_all(page
 def test_pictures_are_there_and_every_figure_carries_the_label(folders, name):
     page = (folders[name] / "index.html").read_text()
     # Of a map on a grid: planes, large and in the mosaic
-    maps = {"brain": 6, "outline": 2, "square": 3, "columns": 0}[name]
+    maps = {"brain": 6, "outline": 4, "square": 3, "columns": 0}[name]
     private = name in ("brain", "outline")
     charts = 2 + private + (maps > 0)
     assert page.count("<img ") == maps + charts
@@ -155,7 +86,7 @@ def test_pictures_are_there_and_every_figure_carries_the_label(folders, name):
 
 def test_the_alternative_text_of_a_map_states_its_peak(folders):
     page = (folders["brain"] / "index.html").read_text()
-    alts = [image["alt"] for image in Reader(page).all("img")]
+    alts = [image["alt"] for image in page_rules.Page(page).all("img")]
     wanted = r"C0\d: peak (-?\d+ ){3}mm, z -?\d+\.\d\. Three planes through its largest cluster\."
     assert sum(bool(re.fullmatch(wanted, alt)) for alt in alts) == 6
 

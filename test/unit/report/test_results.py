@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from cape.report.consortium import results_of
+from cape.algorithms.claims import Claims, MapClaim
+from cape.report.consortium import _claim_figures, results_of
 from cape.report.results import HalfFigures, Results, TableFile, TableResults, order_line, sentence
 from support import report_example as example
 from support.report_example import spatial_results as spatial
@@ -13,10 +14,10 @@ from support.report_example import spatial_results as spatial
 @pytest.mark.parametrize(
     ("yes", "likely", "said"),
     [
-        (9, 1, "9 of 15 maps are networks, 1 more may be."),
-        (1, 0, "1 of 15 maps is a network."),
-        (0, 4, "None of 15 maps is surely a network, 4 may be."),
-        (0, 0, "None of 15 maps is surely a network."),
+        (9, 1, "9 of 15 maps are networks, 1 more may be: about 11 are expected to be."),
+        (1, 0, "1 of 15 maps is a network: about 5 are expected to be."),
+        (0, 4, "None of 15 maps is surely a network, 4 may be: about 6 are expected to be."),
+        (0, 0, "None of 15 maps is surely a network: about 4 are expected to be."),
         (15, 0, "All 15 maps are networks."),
     ],
 )
@@ -67,3 +68,18 @@ def test_a_run_of_tables_counts_them():
     shared = {f.name: shared[f.name] for f in dataclasses.fields(Results)}
     table = TableFile(file="mean.csv", title="Means", note="")
     assert sentence(TableResults(**shared, tables=(table,))) == "1 table was released."
+
+
+def test_a_run_expects_as_many_networks_as_its_claims_add_up_to():
+    """README said 8 and 5 more, the plan of the same people 12, and readers saw two answers."""
+    claims = [
+        MapClaim(word=word, found=found, strict=found, sharp=False, pair=pair)
+        for word, found, pair in (
+            ("yes", 0.9, 0), ("likely", 0.6, 3), ("likely", 0.5, 2), ("image", None, 1),
+            ("uncertain", 0.25, 0), ("yes", 0.95, 0),
+        )
+    ]  # fmt: skip
+    few = [False] * 5 + [True]
+    figures = _claim_figures(Claims(cohort=1.0, maps=tuple(claims)), few)
+    assert figures.expected == pytest.approx(0.9 + 0.6 + 0.25)  # no image, a pair once, none of few
+    assert (figures.yes, figures.likely, figures.few) == (1, 1, 1)

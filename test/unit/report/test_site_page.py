@@ -295,7 +295,7 @@ def test_files_that_cannot_be_read_again_cost_maps_but_not_the_rest(tmp_path):
 def test_the_page_of_a_site_of_which_nobody_passes_says_so(tmp_path):
     made = example.outcome()
     known = example.inside(made, LABELS)
-    failed = tuple(subject.label for subject in known.subjects)
+    failed = {subject.label: subject.files for subject in known.subjects}
     counted = CountedPeople(listed=len(failed), counted=0, why={"a subject is constant": 3})
     nobody = dataclasses.replace(
         known, subjects=(), failed=failed, counted=counted, voxels=lambda: iter(())
@@ -378,13 +378,9 @@ def test_the_closing_reply_is_added_only_where_a_list_is_kept(private, tmp_path)
 
 @pytest.mark.usefixtures("_no_pictures")
 def test_connectivity_is_ordered_by_network_and_only_maps_with_a_name_have_one(tmp_path):
-    import nibabel
-
     from cape.report import labels
 
-    mask = nibabel.load(Path(cape.__file__).parent / "space" / "masks" / "MNI152-10mm.nii.gz")
-    inside, affine = np.asarray(mask.dataobj) > 0, np.asarray(mask.affine)
-    space = FeatureSpace.of_labels("mask", inside.astype(np.int32), affine, "MNI152")
+    space = example.brain()
     values = labels.bundled(space).values
     noise = np.random.default_rng(0).standard_normal((space.n_features, 1))
     A = np.c_[values[:, 12], noise, values[:, 2]]  # visual, nothing, default mode

@@ -221,10 +221,8 @@ MESSAGES = {"advertise": 1, "share": 2, "masked input": 3, "consistency": 4, "un
 @pytest.mark.parametrize("step", MESSAGES.values(), ids=MESSAGES.keys())
 @pytest.mark.parametrize("n_sites", [3, 4, 5, 6, 7])
 def test_every_subset_of_sites_may_drop_out_together(worlds, n_sites, step):
-    """All 2^S - 1 subsets, silent from one message on: four steps and the consistency round.
-
-    Exactly those that leave at least t sites give a sum: of the sites that sent a masked input.
-    """
+    """All 2^S - 1 subsets, silent from one message on: four steps and the consistency round."""
+    # Exactly those that leave at least t sites give a sum: of the sites that sent a masked input.
     world = worlds(n_sites)
     spare = n_sites - world.setup.threshold
     for n_gone in range(1, n_sites + 1):

@@ -166,8 +166,7 @@ def test_only_levels_of_among_are_asked() -> None:
     assert question.cells == (("control",), ("BD",))
     assert question.asked[0].q == 1
     assert np.isnan(question.variable("dx").code(["SZ"])).all()
-    one = asked(formula="age", among="dx SZ")
-    assert one.cells == (("SZ",),)
+    assert asked(formula="age", among="dx SZ").cells == (("SZ",),)
 
 
 # The names of relation 5
@@ -246,7 +245,6 @@ def test_a_change_lies_around_zero() -> None:
 def test_networks_have_names_and_domains() -> None:
     networks = 'precuneus (default mode), "IC02, left" (visual), IC03 (visual)'
     question = asked(outcomes="domains", networks=networks)
-    assert question.measure is not None
     assert question.measure.networks == ("precuneus", "IC02, left", "IC03")
     names = [one.name for one in question.outcomes]
     assert names == ["default mode - visual", "visual"]

@@ -158,9 +158,7 @@ def test_an_installed_package_needs_no_file_of_the_repository(tmp_path) -> None:
 
 @pytest.mark.usefixtures("no_pages")
 @pytest.mark.parametrize("through", ["memory", "wire"])
-def test_the_page_of_a_simulation_is_drawn_once(
-    data: Path, tmp_path, monkeypatch, through: str
-) -> None:
+def test_the_page_of_a_simulation_is_drawn_once(data, tmp_path, monkeypatch, through):
     """It was drawn by the aggregator and again with the score: a tenth of a run's time."""
     drawn: list[bool] = []
 

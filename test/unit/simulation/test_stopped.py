@@ -22,6 +22,7 @@ from cape.errors import CapeError, CapeWarning, ConfigError, StoppedError
 from cape.planning.consortium_folder import read_settings
 from cape.privacy.accounting import display_epsilon
 from cape.protocol import phases, wire
+from cape.python import api
 from cape.report.site_page import render_site as drawn
 from cape.simulation import going_on, run_loop
 from cape.simulation import simulate as module
@@ -39,6 +40,7 @@ SETTINGS = helper.settings_of("capedjica")
 WAYS = ["memory", "wire", pytest.param("process", marks=pytest.mark.slow)]
 # Room for one whole run and a part of another one
 ROOM = ((130.0, 1e-5),)
+NO_LIMIT = 'ledger_file = "ledger.jsonl"\nmax_total = []\nmax_run = []\n'
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,19 @@ def stop_at(exchange: int):
     return on_progress
 
 
+def of_ledger(folder: Path, **named: object) -> SitePolicy:
+    ledger = str(folder / "ledger.jsonl")
+    return SitePolicy.of_simulation(ledger_file=ledger, max_total=ROOM, **named)
+
+
+def words(data: Path, folder: Path, policy: str = "") -> list[str]:
+    """The command as it is typed, with a policy file of this text."""
+    named = ["--policy", str(folder / "policy.toml")] if policy else []
+    (folder / "policy.toml").write_text(policy)
+    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    return ["simulate", str(data), "--out", str(folder / "out"), *named, *given]
+
+
 def states(ledger: Path) -> list[str]:
     return [run.state for run in read_ledger(ledger).runs]
 
@@ -88,8 +103,7 @@ def test_a_run_that_was_stopped_goes_on(data, undisturbed, tmp_path, through) ->
 def test_what_a_run_itself_writes_among_its_data_does_not_stop_it_from_going_on(data, tmp_path):
     folder = tmp_path / "data"
     shutil.copytree(data, folder)
-    ledger = folder / "local1" / "ledger.jsonl"
-    policy = SitePolicy.of_simulation(ledger_file=str(ledger), max_total=ROOM)
+    ledger, policy = folder / "local1" / "ledger.jsonl", of_ledger(folder / "local1")
     given = {"out": tmp_path / "out", "settings": SETTINGS, "policy": policy, "replace": False}
     with pytest.raises(KeyboardInterrupt):
         simulate(folder, **given, on_progress=stop_at(5))
@@ -125,9 +139,7 @@ def test_a_run_killed_at_every_charge_and_exchange_answers_and_pays_once(
     folder = helper.write_data(tmp_path / "data", people, computation)
     settings = helper.settings_of(computation, **asked)
     ledger, seen, sent = tmp_path / "ledger.jsonl", set(), {}
-    policy = SitePolicy.of_simulation(
-        ledger_file=str(ledger), max_total=((130.0, 1e-5),), private_results=True
-    )
+    policy = of_ledger(tmp_path, private_results=True)
     charge, respond = SiteContext.charge, phases.respond
 
     def once(*moment: object) -> None:
@@ -208,8 +220,8 @@ def test_a_stopped_run_goes_on_only_as_it_began(data, tmp_path, monkeypatch, wha
 
 @pytest.mark.parametrize("through", WAYS)
 def test_a_stopped_run_holds_nothing_in_ledgers(data, tmp_path, through) -> None:
-    policy = SitePolicy.of_simulation(ledger_file=str(tmp_path / "ledger.jsonl"), max_total=ROOM)
-    given = {"out": tmp_path / "out", "settings": SETTINGS, "policy": policy, "through": through}
+    given = {"out": tmp_path / "out", "settings": SETTINGS, "through": through,
+             "policy": of_ledger(tmp_path)}  # fmt: skip
     seen = []
 
     def stop(line) -> None:
@@ -230,8 +242,7 @@ def test_sigterm_ends_a_run_as_ctrl_c_does(data, tmp_path, monkeypatch, capsys) 
     real = run_loop.progress_line
     before = lambda *_: pytest.fail("nobody heard the signal")  # noqa: E731
     outside = signal.signal(signal.SIGTERM, before)
-    ledger, policy = tmp_path / "ledger.jsonl", tmp_path / "policy.toml"
-    policy.write_text('ledger_file = "ledger.jsonl"\nmax_total = []\nmax_run = []\n')
+    ledger, line = tmp_path / "ledger.jsonl", words(data, tmp_path, NO_LIMIT)
 
     def told(exchange, *rest):
         if exchange == 5:
@@ -240,8 +251,6 @@ def test_sigterm_ends_a_run_as_ctrl_c_does(data, tmp_path, monkeypatch, capsys) 
         return real(exchange, *rest)
 
     monkeypatch.setattr(run_loop, "progress_line", told)
-    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
-    line = ["simulate", str(data), "--out", str(tmp_path / "out"), "--policy", str(policy), *given]
     assert main(line) == 128 + signal.SIGTERM
     assert "the same command goes on where it stopped" in capsys.readouterr().err
     assert set(states(ledger)) == {"failed"}
@@ -276,12 +285,11 @@ def test_a_killed_run_keeps_its_place_in_ledgers(data, tmp_path, through) -> Non
     """Its process could free nothing: for an hour no other run had room, not even itself."""
     ledger, out = tmp_path / "ledger.jsonl", tmp_path / "out"
     given = (str(data), str(out), str(ledger), SETTINGS, through, ROOM)
-    words = [sys.executable, "-c", KILLED, *map(json.dumps, given)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(words, env=environment, check=False)
+    line = [sys.executable, "-c", KILLED, *map(json.dumps, given)]
+    done = subprocess.run(line, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
     assert done.returncode == -signal.SIGKILL
     assert states(ledger) == ["held"] * 3
-    policy = SitePolicy.of_simulation(ledger_file=str(ledger), max_total=ROOM)
+    policy = of_ledger(tmp_path)
     with pytest.raises(CapeError, match="E236"):  # another folder: perhaps it still runs
         simulate(data, out=tmp_path / "other", settings=SETTINGS, policy=policy)
     with pytest.warns(CapeWarning, match="goes on at exchange 3 of 8"):
@@ -291,28 +299,143 @@ def test_a_killed_run_keeps_its_place_in_ledgers(data, tmp_path, through) -> Non
     assert not (out / ".work").exists()
 
 
-def test_a_run_stopped_while_results_are_put_in_place_puts_the_others_there(
-    data, undisturbed, tmp_path, monkeypatch
+KILLED_AT_THE_END = """
+import json, os, shutil, signal, sys, warnings
+from pathlib import Path
+from cape.errors import ConfigError
+from cape.report import consortium_page, site_page
+consortium_page.render = site_page.render_site = lambda folder: folder / "index.html"
+from cape.simulation import simulate as module
+from cape.simulation.run_loop import RunOptions
+from cape.site.policy import SitePolicy
+data, out, settings, through, rerun = map(json.loads, sys.argv[1:])
+warnings.simplefilter("ignore")
+policy = SitePolicy.of_simulation(private_results=True)
+given = RunOptions(out=Path(out), settings=settings, seed=3, policy=policy, through=through,
+                   replace=False, all_pages=True)
+run = module.rerun if rerun else module.simulate
+ended, kept = Path(out), Path(out + "-kept")
+CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir"}
+count, last = None, 0
+
+def look(event, values):
+    global count
+    if count is not None and (event in CHANGES or event == "open" and values[2] & 3):
+        count += 1
+        if count == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(look)
+collect = module._collect
+
+def collecting(*given):
+    global count
+    if not kept.exists():
+        shutil.copytree(ended, kept)
+    count = 0
+    collect(*given)
+
+module._collect = collecting
+said = []
+while True:
+    last += 1
+    if (child := os.fork()) == 0:
+        run(Path(data), given)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    whole, left = os.WIFEXITED(status), (ended / ".work").exists()
+    if whole and status:
+        raise SystemExit(f"at change {last}")
+    if not whole:
+        module._collect = collect
+        before = module.may_go_on(ended)
+        try:
+            run(Path(data), given)
+            said.append("went on" if before else "began anew")
+        except ConfigError as err:
+            said.append(err.public)
+        module._collect = collecting
+    sites = sorted(path.parts[-3] for path in ended.glob("local*/private/site.json"))
+    there = [(ended / name).is_file() for name in ("run.json", "consortium/unmixing.npz")]
+    if not (len(sites) == 3 and all(there)) or module.may_go_on(ended):
+        raise SystemExit(f"at change {last}: {said[-1:]}, {sites}, {there}")
+    if whole:
+        break
+    shutil.rmtree(ended)
+    shutil.copytree(kept, ended)
+print(json.dumps(said))
+"""
+
+
+@pytest.mark.parametrize(
+    ("through", "is_rerun"),
+    [
+        ("memory", False),
+        ("memory", True),
+        ("wire", False),
+        pytest.param("process", False, marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_killed_at_any_change_while_results_are_put_in_place_ends_or_has_ended(
+    data, undisturbed, tmp_path, through, is_rerun
 ) -> None:
-    real = module._replace
-    calls = []
+    """Killed between the common results and run.json it was refused as finished: no command ended
+    it, and none repeated it.  A working folder half deleted was gone on with."""
+    begun, out = data, tmp_path / "out"
+    if is_rerun:
+        begun = tmp_path / "first"
+        policy = SitePolicy.of_simulation(private_results=True)
+        simulate(data, out=begun, settings=SETTINGS, seed=3, through=through, policy=policy)
+    given = (str(begun), str(out), SETTINGS, through, is_rerun)
+    words = [sys.executable, "-c", KILLED_AT_THE_END, *map(json.dumps, given)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert len(said) > 10
+    # What is gone first is what says that the run goes on.
+    finished = [text for text in said if "holds a finished run" in text]
+    assert said == ["went on"] * (len(said) - len(finished)) + finished
+    assert maps(out / "consortium") == undisturbed
 
-    def replace(work, new, old):
-        calls.append(old.name)
-        if len(calls) == 4:  # the common results
+
+def test_what_was_begun_with_replace_goes_on_without_it(data, tmp_path, monkeypatch, capsys):
+    """ "The same command goes on" was said, and with --replace it began, and charged, anew; without
+    it the run that was there before was in the way."""
+    real = run_loop.progress_line
+
+    def line_of(exchange, *rest):
+        if exchange == 5 and len(replaced) == 1:
+            replaced.append("stopped")
             raise KeyboardInterrupt
-        real(work, new, old)
+        return real(exchange, *rest)
 
-    given = {"out": tmp_path / "out", "settings": SETTINGS, "replace": False, "seed": 3,
-             "policy": SitePolicy.of_simulation(private_results=True)}  # fmt: skip
-    monkeypatch.setattr(module, "_replace", replace)
+    replaced: list[str] = []
+    monkeypatch.setattr(run_loop, "progress_line", line_of)
+    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    line = ["simulate", str(data), "--out", str(tmp_path / "out"), *given]
+    assert main(line) == 0
+    replaced.append("begun")
+    assert main([*line, "--replace"]) == 130
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the same command without --replace goes on where it stopped" in said
+    assert main(line) == 0
+    assert "goes on at exchange 6" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_with_a_drawn_seed_goes_on_with_it(data, tmp_path) -> None:
+    """It began anew, with another seed, below a line that said it goes on."""
+    given = {"out": tmp_path / "out", "replace": False}
+    given["settings"] = {"computation": "dpdjica", **helper.settings_of("dpdjica")}
     with pytest.raises(KeyboardInterrupt):
-        simulate(data, **given)
-    assert calls[3:] == ["consortium"]
-    folder = simulate(data, **given)
-    assert maps(folder) == undisturbed
-    # Those of three sites were in place; a report that is played again would not write them.
-    assert len(list((tmp_path / "out").glob("local*/private/site.json"))) == 3
+        simulate(data, **given, on_progress=stop_at(2))
+    begun = json.loads((tmp_path / "out" / ".work" / "begun.json").read_text())
+    played = []
+    with pytest.warns(CapeWarning, match="goes on at exchange 3"):
+        simulate(data, **given, on_progress=played.append)
+    assert played[0].exchange == 3
+    setup = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert setup["policy"]["simulation_seed"] == begun["policy"]["simulation_seed"] >= 0
 
 
 @pytest.mark.parametrize("through", ["memory", "wire"])
@@ -344,16 +467,12 @@ def test_a_run_that_is_still_going_is_left_alone(data, tmp_path) -> None:
 
 
 def test_a_refused_run_is_not_called_stopped(data, tmp_path, capsys) -> None:
-    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
-    policy = tmp_path / "policy.toml"
-    policy.write_text("veto = true\n")
-    line = ["simulate", str(data), "--out", str(tmp_path / "out"), "--policy", str(policy), *given]
-    assert main(line) == 3
+    assert main(words(data, tmp_path, "veto = true\n")) == 3
     assert "the same command" not in capsys.readouterr().err
 
 
 def test_the_command_says_how_to_start_again_and_never_replaces_a_finished_run(
-    data, undisturbed, tmp_path, monkeypatch, capsys
+    data, undisturbed, tmp_path, monkeypatch, typed
 ) -> None:
     real = run_loop.progress_line
     monkeypatch.setattr(
@@ -364,29 +483,25 @@ def test_the_command_says_how_to_start_again_and_never_replaces_a_finished_run(
     def stop():
         raise KeyboardInterrupt
 
-    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
-    out = tmp_path / "out"
-    line = ["simulate", str(data), "--out", str(out), "--seed", "3", *given]
-    assert main(line) == 130
-    assert "the same command goes on where it stopped" in capsys.readouterr().err
+    out, line = tmp_path / "out", [*words(data, tmp_path), "--seed", "3"]
+    assert "the same command goes on where it stopped" in typed(*line, code=130).err
     monkeypatch.setattr(run_loop, "progress_line", real)
-    assert main([*line, "--json"]) == 0
-    told = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
+    told = [json.loads(text) for text in typed(*line, "--json").out.splitlines()]
     assert next(one["exchange"] for one in told if "exchange" in one) == 6
     assert maps(out / "consortium") == undisturbed
     # A finished run is evidence: it was replaced without a word.
     evidence = (out / "consortium" / "privacy.json").read_bytes()
-    assert main(line) == 2
-    assert "give it up with cape simulate --replace" in capsys.readouterr().err
+    assert "give it up with cape simulate --replace" in typed(*line, code=2).err
     assert (out / "consortium" / "privacy.json").read_bytes() == evidence
     # And it can be repeated from what lies there, into another folder.
     # It told of an option that `cape rerun` has not.
-    assert main(["rerun", str(out), "--out", str(out)]) == 2
-    assert "cape simulate --replace" in capsys.readouterr().err
+    assert "cape simulate --replace" in typed("rerun", str(out), "--out", str(out), code=2).err
     assert main(["rerun", str(out), "--out", str(tmp_path / "again")]) == 0
     assert maps(tmp_path / "again" / "consortium") == maps(out / "consortium")
-    assert main(["rerun", str(data), "--out", str(tmp_path / "third")]) == 2
-    assert "holds no finished run" in capsys.readouterr().err
+    assert (
+        "holds no finished run"
+        in typed("rerun", str(data), "--out", str(tmp_path / "third"), code=2).err
+    )
     kept = out / "consortium" / "settings.json"
     owner = read_settings(kept, {})
     assert owner.config.settings() == json.loads(kept.read_text())["settings"]
@@ -398,8 +513,7 @@ def test_a_stopped_run_says_what_it_charged_and_goes_on_without_a_second_charge(
 ) -> None:
     """It said only that the same command starts it again: half of a year's budget was gone."""
     real = run_loop.progress_line
-    ledger, policy = tmp_path / "ledger.jsonl", tmp_path / "policy.toml"
-    policy.write_text('ledger_file = "ledger.jsonl"\nmax_total = []\nmax_run = []\n')
+    ledger, line = tmp_path / "ledger.jsonl", words(data, tmp_path, NO_LIMIT)
 
     def stop(exchange, *rest):
         line = real(exchange, *rest)
@@ -408,9 +522,6 @@ def test_a_stopped_run_says_what_it_charged_and_goes_on_without_a_second_charge(
         return line
 
     monkeypatch.setattr(run_loop, "progress_line", stop)
-    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
-    out = tmp_path / "out"
-    line = ["simulate", str(data), "--out", str(out), "--policy", str(policy), *given]
     assert main(line) == 130
     said = " ".join(capsys.readouterr().err.split())
     runs = read_ledger(ledger).runs
@@ -422,7 +533,7 @@ def test_a_stopped_run_says_what_it_charged_and_goes_on_without_a_second_charge(
     assert main(line) == 0
     assert "goes on at" in capsys.readouterr().err
     assert len(read_ledger(ledger).runs) == len(runs)
-    assert main(["rerun", str(out), "--out", str(tmp_path / "again")]) == 0
+    assert main(["rerun", str(tmp_path / "out"), "--out", str(tmp_path / "again")]) == 0
     assert "charges this run again" in capsys.readouterr().err
     assert len(read_ledger(ledger).runs) == 2 * len(runs)
 
@@ -437,9 +548,8 @@ def test_a_run_whose_data_were_moved_says_so_when_it_is_repeated(data, tmp_path,
     assert "E264 the folder with its data is not there; put it back" in capsys.readouterr().err
 
 
-def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, capsys) -> None:
-    policy = SitePolicy.of_simulation(private_results=True, max_total=((130.0, 1e-5),),
-                        ledger_file=str(tmp_path / "ledger.jsonl"))  # fmt: skip
+def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, typed) -> None:
+    policy = of_ledger(tmp_path, private_results=True)
     again = {**SETTINGS, "epsilon": 32.0}
     for name, settings in (("one", SETTINGS), ("two", again)):
         simulate(data, out=tmp_path / name, settings=settings, policy=policy)
@@ -449,14 +559,12 @@ def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, 
     assert told["runs"] == 2
     assert 100.0 < told["epsilon"] < 130.0
     page = drawn(tmp_path / "two" / "local1" / "private").read_text()
-    words = f"Over all 2 runs on the same people: epsilon {display_epsilon(told['epsilon'])}"
-    assert words in page
-    assert main(["ledger", str(tmp_path / "ledger.jsonl"), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)["runs"]
+    said = f"Over all 2 runs on the same people: epsilon {display_epsilon(told['epsilon'])}"
+    assert said in page
+    shown = json.loads(typed("ledger", str(tmp_path / "ledger.jsonl"), "--json").out)["runs"]
     assert [row["all_runs"] for row in shown] == [2] * 6
     assert {round(row["all_epsilon"], 6) for row in shown} == {round(told["epsilon"], 6)}
-    assert main(["ledger", str(tmp_path / "ledger.jsonl")]) == 0
-    assert "6 runs" in capsys.readouterr().out
+    assert "6 runs" in typed("ledger", str(tmp_path / "ledger.jsonl")).out
     # A third run does not fit: every site refuses by itself, in join, and says nothing more.
     with pytest.raises(CapeError) as caught:
         simulate(data, out=tmp_path / "three", settings=SETTINGS, policy=policy)
@@ -465,15 +573,58 @@ def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, 
     assert read_ledger(tmp_path / "ledger.jsonl").runs == runs
 
 
-def test_the_policy_command_shows_every_key(tmp_path, capsys) -> None:
+def test_the_policy_command_shows_every_key(tmp_path, typed) -> None:
     path = tmp_path / "p.toml"
     path.write_text('max_sites = 9\ndataset_id = "cohort"\n')
-    assert main(["policy", str(path), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    shown = json.loads(typed("policy", str(path), "--json").out)
     assert (shown["policy"]["max_sites"], shown["policy"]["dataset_id"]) == (9, "cohort")
     assert shown["software"].startswith("code:")
-    assert main(["policy", str(path)]) == 0
-    assert "min_subjects = 3" in capsys.readouterr().out
+    assert "min_subjects = 3" in typed("policy", str(path)).out
     path.write_text("max_site = 9\n")
-    assert main(["policy", str(path)]) == 2
-    assert "did you mean 'max_sites'" in capsys.readouterr().err
+    assert "did you mean 'max_sites'" in typed("policy", str(path), code=2).err
+
+
+@pytest.mark.parametrize("through", ["docker", "coinstac", "nvflare"])
+def test_what_cannot_go_on_says_so_before_anything_is_lost(
+    data, tmp_path, monkeypatch, capsys, through
+) -> None:
+    """Through COINSTAC or containers nothing was said: after a night the run began anew."""
+
+    def stopped(*folders, **given) -> None:
+        said = " ".join(capsys.readouterr().err.split())
+        assert "that is stopped cannot go on: typed again, it begins" in said
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "simulate", stopped)
+    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    line = ["simulate", str(data), "--out", str(tmp_path / "out"), "--through", through, *given]
+    assert main(line) == 130
+    assert "the same command starts it again" in " ".join(capsys.readouterr().err.split())
+    policy = tmp_path / "policy.toml"
+    policy.write_text('ledger_file = "ledger.jsonl"\nmax_total = []\nmax_run = []\n')
+    monkeypatch.setattr(api, "simulate", lambda *folders, **given: stopped())
+    assert main([*line, "--policy", str(policy)]) == 130
+
+
+@pytest.mark.parametrize(
+    ("replace", "said"),
+    [
+        (False, "charges; typed again, it goes on"),
+        (True, "typed again without --replace, it goes on"),
+    ],
+)
+def test_how_a_charged_run_goes_on_is_said_before_it_begins(
+    data, tmp_path, monkeypatch, capsys, replace, said
+) -> None:
+    """With --replace the line that was typed begins, and charges, anew."""
+
+    def stopped(*folders, **given) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "simulate", stopped)
+    policy = tmp_path / "policy.toml"
+    policy.write_text('ledger_file = "ledger.jsonl"\nmax_total = []\nmax_run = []\n')
+    line = ["simulate", str(data), "--out", str(tmp_path / "out"), "--policy", str(policy)]
+    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    assert main([*line, *given, *["--replace"] * replace]) == 130
+    assert said in " ".join(capsys.readouterr().err.split())

@@ -216,7 +216,6 @@ def test_the_aggregator_keeps_what_only_it_holds_until_it_is_used_up() -> None:
     assert kept == {}
     with pytest.raises(StateLostError, match="state lost at the aggregator: pending is missing"):
         aggregator.secret("pending")
-    assert AggregatorContext(config=CONFIG).lost == frozenset()
 
 
 def test_pinned_keys_are_the_site_s_own_files_or_there_are_none() -> None:

@@ -12,7 +12,7 @@ import pytest
 from cape.errors import StateLostError
 from cape.privacy.cost import FREE, INFINITE, Cost
 from cape.privacy.spending import Charge, RunSpending, Spending
-from cape.site.ledger_lines import FIRST_LINK, charge_line, read_lines, run_line, unpromised_line
+from cape.site.ledger_lines import FIRST_LINK, charge_line, next_line, read_lines, run_line
 from support.spending import charge, run
 
 
@@ -53,7 +53,7 @@ def test_runs_and_charges_are_read_as_they_were_written():
 
 
 def test_a_run_that_turned_out_to_promise_nothing_costs_infinity_once_it_was_charged():
-    opening = written(opens(run()), lambda lines: unpromised_line("one", lines))
+    opening = written(opens(run()), lambda lines: next_line("unpromised", lines, run="one"))
     assert read_lines(opening).runs[0].cost == FREE
     lines = [*opening, charge_line("one", charge(), opening)]
     (read,) = read_lines(lines).runs

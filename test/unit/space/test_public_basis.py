@@ -89,12 +89,11 @@ def test_a_run_in_the_templates_finds_maps_inside_their_span(study, tmp_path):
         np.testing.assert_allclose(B @ (B.T @ found["A"]), found["A"], atol=1e-6)
 
 
-def test_other_templates_at_one_site_are_found_by_validate_and_by_the_run(study, tmp_path, capsys):
+def test_other_templates_at_one_site_are_found_by_validate_and_by_the_run(study, tmp_path, typed):
     templates = study / "local1" / "templates.npy"
     np.save(templates, np.load(templates) * 1.01)
     given = ["--set", "basis=templates", "--set", "n_basis=0", "--set", "image_shape="]
-    assert main(["validate", str(study), *given]) == 1
-    text = capsys.readouterr().out
+    text = typed("validate", str(study), *given, code=1).out
     assert "NOT READY: 1 error" in text
     with pytest.raises(CapeError) as caught:
         simulate(
@@ -104,8 +103,7 @@ def test_other_templates_at_one_site_are_found_by_validate_and_by_the_run(study,
         )  # fmt: skip
     assert str(caught.value) in text
     templates.unlink()
-    assert main(["validate", str(study), *given]) == 1
-    text = capsys.readouterr().out
+    text = typed("validate", str(study), *given, code=1).out
     assert "CAPE-E280" in text
     assert "Fix: Put the file that the owner sent into the site's folder." in text
 

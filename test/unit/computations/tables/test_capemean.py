@@ -53,9 +53,6 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-# -- estimators -----------------------------------------------------------------------------------
-
-
 def test_the_mean_of_a_subject_is_that_of_its_clipped_values_in_half_ranges():
     X = subjects()[0]
     estimator = ColumnMean(low=-1.0, high=3.0)
@@ -93,9 +90,6 @@ def test_a_subject_that_cannot_be_computed_answers_with_zeros(estimator):
     assert not estimator.query(estimator.start(2)).answer(empty).any()
 
 
-# -- data as they are -----------------------------------------------------------------------------
-
-
 def test_data_keep_mean_and_scale_and_lose_a_trend_only_if_asked():
     values = np.array([[5, 5, 5, 5], [0, 2, 4, 6], [1, np.nan, 3, 2]], dtype=np.float32)
     given = {"epsilon": 8, "delta": 1e-5}
@@ -108,9 +102,6 @@ def test_data_keep_mean_and_scale_and_lose_a_trend_only_if_asked():
     assert np.allclose(level[:2], [[5] * 4, [3] * 4], atol=1e-6)
     with pytest.raises(ConfigError):
         load("capedjica").config.from_input({**given, "standardize": "none"})
-
-
-# -- settings and plan ----------------------------------------------------------------------------
 
 
 def test_a_range_that_is_empty_is_refused():
@@ -135,9 +126,6 @@ def test_the_whole_budget_is_planned_and_never_more():
     assert run_plan.warnings == ()
     few = capemean.plan_run(config, 4, 10, FeatureSpace.of_matrix(10))
     assert "use fewer columns" in few.warnings[0]
-
-
-# -- runs -----------------------------------------------------------------------------------------
 
 
 def test_without_noise_the_tables_are_those_of_numpy(consortium, tmp_path):

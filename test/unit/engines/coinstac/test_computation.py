@@ -33,9 +33,7 @@ def engine(tmp_path: Path) -> helper.Engine:
     return made
 
 
-def test_an_error_of_the_aggregator_is_told_to_all_sites_and_raised_after_that(
-    engine: helper.Engine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_error_of_the_aggregator_is_told_to_all_sites_and_raised_after_that(engine, caplog):
     """The engine showed it in its application; a site's output folder and log had nothing."""
     replies = {site: engine.take(site, engine.ask(site)) for site in engine.sites}
     end = engine.take("remote", engine.ask("remote", replies))

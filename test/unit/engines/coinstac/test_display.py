@@ -128,9 +128,7 @@ def test_settings_that_would_end_at_the_sites_are_refused(
         'computation = "capecca"\nsmoothing_fwhm = 5',
     ],
 )
-def test_a_setting_that_the_form_does_not_have_is_refused(
-    line: str, tmp_path: Path, capsys
-) -> None:
+def test_a_setting_that_the_form_does_not_have_is_refused(line, tmp_path, capsys) -> None:
     """It once was written into a form that has no such input, and lost there."""
     target = tmp_path / "settings.toml"
     target.write_text(f"{line}\nepsilon = 1\ndelta = 1e-5\nn_sites = 4\n")

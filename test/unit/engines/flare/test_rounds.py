@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import shutil
 import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -24,8 +23,6 @@ from cape.engines.flare.rounds import SiteRounds
 from cape.errors import CapeError, ConfigError
 from cape.protocol.messages import Masked
 from cape.protocol.phases import Envelope
-from cape.report import add_score
-from cape.simulation.simulate import compare_with_truth
 from cape.site.identity import KEY_FILE, ROSTER_FILE, make_key
 from cape.site.ledger_file import read_ledger
 from cape.site.places import SitePlaces
@@ -57,19 +54,6 @@ def expected(data, tmp_path_factory):
     return out
 
 
-def scored(calls) -> dict[str, bytes]:
-    """Results of a run after the step that `simulate` adds to those of every carrier."""
-    folder = calls.work / "scored"
-    shutil.copytree(calls.results, folder)
-    truth = calls.data / "truth.npz"
-    q_ngi, correlation = compare_with_truth(truth, folder / "unmixing.npz")
-    add_score(
-        folder, q_ngi=q_ngi, map_correlation=correlation,
-        synthetic=truth.is_file(),
-    )  # fmt: skip
-    return contents(folder)
-
-
 @pytest.fixture
 def calls(data, tmp_path, no_pages):
     return Calls(data, tmp_path / "work", POLICY)
@@ -78,7 +62,7 @@ def calls(data, tmp_path, no_pages):
 def test_the_same_seed_gives_the_files_of_memory(calls, expected):
     state = calls.play(SETTINGS)
     assert state.ended
-    assert scored(calls) == contents(expected / "consortium")
+    assert calls.scored() == contents(expected / "consortium")
     for site in calls.own:
         private = calls.work / site / RUN / "output"
         assert contents(private / "private") == contents(expected / site / "private")
@@ -96,10 +80,8 @@ def test_settings_that_every_computation_has_run_the_product(calls):
 
 
 def test_sites_of_one_process_take_nothing_of_each_other(calls, monkeypatch):
-    """Policy, keys and ledger: a site that names none has its operator's, not another site's.
-
-    Both are answered at the same time: each is in its exchange when the other one's begins.
-    """
+    """Policy, keys and ledger: a site that names none has its operator's, not another site's."""
+    # Both are answered at the same time: each is in its exchange when the other one's begins.
     seen, both = {}, threading.Barrier(2, timeout=60)
 
     def border(who, document, places):
@@ -146,14 +128,12 @@ def test_a_new_job_goes_on_after_the_aggregator_was_killed_in_any_exchange(calls
         except Killed:
             kills += 1
     assert kills == state.iteration
-    assert scored(calls) == contents(expected / "consortium")
+    assert calls.scored() == contents(expected / "consortium")
 
 
 def test_who_was_killed_while_it_wrote_down_where_it_stands_goes_on(calls, expected, monkeypatch):
-    """A site's journal is ahead of its cache then, by one answer that nobody has seen.
-
-    The aggregator stands an exchange back, and the sites repeat their answers.
-    """
+    """A site's journal is ahead of its cache then, by one answer that nobody has seen."""
+    # The aggregator stands an exchange back, and the sites repeat their answers.
     write, killed = rounds.overwrite, set()
 
     def dying(path, text):
@@ -175,7 +155,7 @@ def test_who_was_killed_while_it_wrote_down_where_it_stands_goes_on(calls, expec
             continue
     assert state.ended
     assert len(killed) == 5 * state.iteration
-    assert scored(calls) == contents(expected / "consortium")
+    assert calls.scored() == contents(expected / "consortium")
 
 
 def test_a_run_goes_on_when_a_stopped_process_lets_go_of_its_sites_folder(
@@ -197,7 +177,7 @@ def test_a_run_goes_on_when_a_stopped_process_lets_go_of_its_sites_folder(
         assert b"CAPE-E263 " in b"".join(calls.said[-4:])  # then all hear how it ended
     stopped.close()
     assert calls.play(SETTINGS).ended
-    assert scored(calls) == contents(expected / "consortium")
+    assert calls.scored() == contents(expected / "consortium")
 
 
 def test_without_drop_outs_a_silent_site_ends_the_run_which_can_go_on(calls, expected):
@@ -207,7 +187,7 @@ def test_without_drop_outs_a_silent_site_ends_the_run_which_can_go_on(calls, exp
     everybody = tuple(sorted(calls.own))
     assert calls.asked[2:] == [everybody, ("local1",), everybody]  # once more, then the end
     assert calls.play(SETTINGS).ended
-    assert scored(calls) == contents(expected / "consortium")
+    assert calls.scored() == contents(expected / "consortium")
 
 
 def test_sites_that_the_owner_did_not_name_are_not_asked(calls):
@@ -255,9 +235,7 @@ def test_who_wrote_a_reason_of_its_own_keeps_it_below_that_of_the_run(calls):
         ("CAPE-E150 the maps would mostly show noise", False),
     ],
 )
-def test_nothing_here_is_the_reason_stands_only_where_that_is_known(
-    tmp_path: Path, text: str, is_known: bool
-) -> None:
+def test_nothing_here_is_the_reason_stands_only_where_that_is_known(tmp_path, text, is_known):
     """It stood at the site whose version was the reason."""
     handle_end(tmp_path, text, "local0")
     words = (tmp_path / "site-error.txt").read_text()
@@ -299,7 +277,7 @@ def test_with_drop_outs_the_survivors_finish_as_they_do_in_memory(calls, data, t
             data, out=tmp_path / "memory", settings=SECAGG, seed=SEED, policy=POLICY,
             drops=["local1@iterate:1"],
         )  # fmt: skip
-    assert scored(calls) == contents(out)
+    assert calls.scored() == contents(out)
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, SECAGG], ids=["all-sites", "secagg"])
@@ -393,7 +371,7 @@ def test_shares_that_go_to_their_addressee_alone_leave_the_results_of_a_broadcas
             if way == "in files":
                 patch.setattr(documents, "MAX_INLINE", 64)
             length = longest_question(calls, {**SECAGG, "n_rounds": 3})
-        found[way] = length, scored(calls)
+        found[way] = length, calls.scored()
         assert not (calls.work / "remote" / RUN / "parts").exists()
     assert found["broadcast"][1] == found["addressed"][1] == found["in files"][1]
     assert found["addressed"][0] < found["broadcast"][0] / 2
@@ -594,9 +572,7 @@ def test_a_job_that_ends_before_its_run_frees_what_the_run_holds(data, tmp_path,
 
 
 @pytest.mark.parametrize("exchange", [1, 2, 4, 5])
-def test_a_run_that_a_site_refuses_leaves_no_reduced_data_at_any_site(
-    calls, monkeypatch, exchange
-) -> None:
+def test_a_run_that_a_site_refuses_leaves_no_reduced_data_at_any_site(calls, monkeypatch, exchange):
     """Those of everybody lay at the other sites for good, which "the run ends" did not say."""
     ask, found = calls.ask, []
 

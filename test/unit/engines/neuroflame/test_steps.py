@@ -85,9 +85,7 @@ def play(data: Path, out: Path, parameters: dict[str, Any], *, limit: int = 100)
     return messages
 
 
-def test_a_run_leaves_the_bytes_that_memory_leaves_and_no_secret(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_leaves_the_bytes_that_memory_leaves_and_no_secret(data, tmp_path, monkeypatch):
     """The framework kills its processes at the end: nothing is left to what runs at their exit."""
     simulate(data, out=tmp_path / "memory", settings=SETTINGS, seed=SEED, policy=POLICY)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
@@ -108,9 +106,7 @@ def test_a_run_leaves_the_bytes_that_memory_leaves_and_no_secret(
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_nothing_secret_lies_in_an_output_folder_while_a_run_goes_on(
-    data: Path, tmp_path: Path
-) -> None:
+def test_nothing_secret_lies_in_an_output_folder_while_a_run_goes_on(data, tmp_path) -> None:
     """The framework keeps state as a clear file there, and people look into it."""
     play(data, tmp_path / "out", dict(SETTINGS), limit=4)
     assert [p for p in (tmp_path / "out").rglob("*") if p.is_file()] == []
@@ -118,9 +114,7 @@ def test_nothing_secret_lies_in_an_output_folder_while_a_run_goes_on(
         assert party.runs.stat().st_mode & 0o077 == 0
 
 
-def test_a_site_takes_only_the_name_under_which_its_own_nonce_came(
-    data: Path, tmp_path: Path
-) -> None:
+def test_a_site_takes_only_the_name_under_which_its_own_nonce_came(data, tmp_path) -> None:
     output = str(tmp_path / "out")
     first = steps.answer({}, data_dir=str(data / "local0"), output_dir=output)
     for named in ({}, {"local0": "0" * 32}, {n: first["nonce"] for n in SITES}):
@@ -164,9 +158,7 @@ def test_who_counts_as_zeros_is_told_from_the_first_exchange_on(data: Path, tmp_
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_sites_own_results_are_its_own_wherever_they_are_written(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sites_own_results_are_its_own_wherever_they_are_written(data, tmp_path, monkeypatch):
     """Between two file systems they are copied: never for everybody, not even for a moment."""
     seen = []
     real = os.open
@@ -216,13 +208,9 @@ def shipped(data: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_shipped_policy_keeps_its_ledger_where_the_engine_keeps_a_folder(
-    shipped: Path, tmp_path: Path
-) -> None:
-    """A ledger among the data was refused (E269), and no site had another place: none answered.
-
-    What lies there is no data of the next run, and its total holds over both.
-    """
+def test_the_shipped_policy_keeps_its_ledger_where_the_engine_keeps_a_folder(shipped, tmp_path):
+    """A ledger among the data was refused (E269), and no site had another place: none answered."""
+    # What lies there is no data of the next run, and its total holds over both.
     home = shipped / "local0" / ".cape-site"
     for name, runs in (("one", 1), ("two", 2)):
         messages = play(shipped, tmp_path / name, MEAN)
@@ -261,9 +249,7 @@ def test_a_process_that_was_started_anew_says_so(data: Path, tmp_path: Path) -> 
         steps.answer({"run": "0" * 32}, data_dir=str(data / "local0"), output_dir=str(tmp_path))
 
 
-def test_a_refusal_of_a_site_is_told_by_its_public_text_and_kept_at_the_site(
-    data: Path, tmp_path: Path
-) -> None:
+def test_a_refusal_of_a_site_is_told_by_its_public_text_and_kept_at_the_site(data, tmp_path):
     with pytest.raises(RuntimeError, match="CAPE-E011 n_components=99") as caught:
         play(data, tmp_path / "out", {**SETTINGS, "n_components": 99})
     assert caught.value.__cause__ is None
@@ -294,9 +280,7 @@ def numbers_of_e320(err: Exception) -> tuple[int, ...]:
     return tuple(map(int, found.groups()))
 
 
-def test_a_plan_beyond_the_frameworks_hour_is_refused_before_anything_is_charged(
-    data: Path, tmp_path: Path
-) -> None:
+def test_a_plan_beyond_the_frameworks_hour_is_refused_before_anything_is_charged(data, tmp_path):
     """Two seconds an exchange as it is shipped: 2,000 rounds would be cut off after 1,790."""
     with pytest.raises(RuntimeError, match=r"CAPE-E320 2\d{3} exchanges .*") as caught:
         play(data, tmp_path / "out", {**SETTINGS, "n_rounds": 2000})
@@ -307,9 +291,7 @@ def test_a_plan_beyond_the_frameworks_hour_is_refused_before_anything_is_charged
     assert aggregator.state.iteration == 1  # only `join` was answered
 
 
-def test_the_time_in_which_sites_read_their_data_counts(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_time_in_which_sites_read_their_data_counts(data, tmp_path, monkeypatch) -> None:
     """It is part of the framework's hour: a small run after it would be cut off, and charged."""
     real, begun = time.monotonic, steps._Aggregator
 

@@ -16,9 +16,7 @@ from cape.lab.engines.coinstac import _link_or_copy, _replace_maps
         ("maps.txt", "templates.csv"),
     ],
 )
-def test_named_maps_stand_for_those_of_a_site_whose_own_folder_stays(
-    tmp_path, name: str, placed: str
-) -> None:
+def test_named_maps_stand_for_those_of_a_site_whose_own_folder_stays(tmp_path, name, placed):
     """Under a name of maps: by its own it might be read as somebody's images."""
     site, base, maps = tmp_path / "site", tmp_path / "base", tmp_path / name
     maps.write_bytes(b"named")

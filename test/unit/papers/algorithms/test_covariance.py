@@ -20,17 +20,6 @@ def stack() -> np.ndarray:
     return map_stack(study.subjects(), unit_trace)
 
 
-@pytest.mark.parametrize("T", [8, 60])
-def test_zero_and_broken_subjects_answer_zero(T: int) -> None:
-    stack = np.ones((3, 20, T), dtype=np.float32)
-    stack[0] = 0.0
-    stack[1, 3, 2] = np.nan
-    stack[2, 3, 2] = np.inf
-    estimator = CovariancePca(n_components=4, clip=0.5, private=True)
-    answers = estimator.query(estimator.start(20)).answer(stack)
-    np.testing.assert_array_equal(answers, np.zeros((3, 210)))
-
-
 def test_answers_are_scaled_to_the_clip(stack: np.ndarray) -> None:
     estimator = CovariancePca(n_components=10, clip=0.3, private=True)
     query = estimator.query(estimator.start(49))
@@ -50,13 +39,6 @@ def test_without_privacy_the_second_moment_is_exact(stack: np.ndarray) -> None:
     np.testing.assert_allclose(query.answer(stack)[5], svec(Y @ Y.T / 120), atol=1e-15)
 
 
-def test_a_row_does_not_depend_on_the_stack(stack: np.ndarray) -> None:
-    estimator = CovariancePca(n_components=10, clip=0.5, private=True)
-    answer = estimator.query(estimator.start(49)).answer
-    alone = np.concatenate([answer(stack[m : m + 1]) for m in range(7)])
-    np.testing.assert_array_equal(answer(stack[:7]), alone)
-
-
 def test_the_true_subspace_is_found_without_noise(stack: np.ndarray) -> None:
     study = generate(PRESETS["paper"], n_subjects=1, seed=3, **{**STUDY, "n_timepoints": 2})
     truth = np.linalg.qr(study.B.T @ study.A)[0]
@@ -66,9 +48,6 @@ def test_the_true_subspace_is_found_without_noise(stack: np.ndarray) -> None:
     assert estimator.done(state)
     assert (state.V.shape, state.status) == ((49, 10), "unguarded")
     assert np.min(np.linalg.svd(state.V.T @ truth, compute_uv=False)) > 0.9999
-
-
-# -- whitening from its eigenvalues ----------------------------------------------------------------
 
 
 def test_eigenvalues_of_the_second_moment_whiten_without_a_release() -> None:

@@ -29,9 +29,6 @@ def solver(**changed: object) -> DjicaInfomax:
     return DjicaInfomax(**(settings | changed))
 
 
-# -- PCA and sphere --------------------------------------------------------------------------------
-
-
 def test_the_sum_of_local_moments_has_the_directions_of_the_stacked_local_pcas() -> None:
     rng = np.random.default_rng(0)
     sites = [rng.standard_normal((8, 3)) @ rng.standard_normal((3, 50)) for _ in range(4)]
@@ -72,9 +69,6 @@ def test_the_sphere_is_exact_and_counts_columns() -> None:
     np.testing.assert_allclose(state.U @ X @ X.T @ state.U.T, np.eye(4), atol=1e-9)
     assert state.n_columns == 1500
     assert estimator.done(state)
-
-
-# -- blocks and epochs -----------------------------------------------------------------------------
 
 
 def test_the_sizes_of_the_paper() -> None:
@@ -180,9 +174,6 @@ def test_a_full_batch_ends_by_its_gradient_and_forgets_a_blow_up() -> None:
     assert estimator.step(state, np.full(6, 1e-3), 0.0).status == "running"
     again = estimator.step(state, np.full(6, np.nan), 0.0)
     np.testing.assert_array_equal(again.last, 0.0)
-
-
-# -- quality ---------------------------------------------------------------------------------------
 
 
 def whitened(study: Study) -> tuple[np.ndarray, np.ndarray]:
