@@ -544,7 +544,7 @@ def test_a_stopped_run_says_what_it_charged_and_goes_on_without_a_second_charge(
     runs = read_ledger(ledger).runs
     spent = display_epsilon(max(run.cost.epsilon(run.delta) or 0.0 for run in runs))
     assert f"Epsilon {spent} was charged and stays" in said
-    assert "going on charges nothing again" in said
+    assert "going on charges the rest of its plan" in said
     assert "a run that is stopped keeps its charges; typed again, it goes on" in said  # before
     monkeypatch.setattr(run_loop, "progress_line", real)
     assert main(line) == 0
