@@ -289,7 +289,7 @@ def _of_frames(text: str) -> str:
 # A column in another unit: as_it_is keeps none of its values.
 _OTHER_UNIT: Final = re.compile(
     r"(far )?outside (\S+):([^ ,]+), middle [^;]*?"
-    rf"write variables\.({_KEY})\.times = ([^ ,;]+)([^;]*); if the column is right[^.]*\.toml"
+    rf"write variables\.({_KEY})\.times = ([^ ,;]+)([^;]*); if the column is right.*?--policy"
 )
 
 
