@@ -241,6 +241,7 @@ class IssueCode(Enum):
     MINUTES_FEW = (29, "X", "A subject has too few minutes", "min_minutes = {least:g}", "leave the subject out, or ask the owner for another min_minutes")
     MOTION_HIGH = (66, "X", "A subject moved more than the limit", "a mean framewise displacement of at most max_mean_fd = {most:g} mm", "leave the subject out, or ask the owner for another max_mean_fd")
     TR_OTHER = (34, "X", "The repetition time of a subject is not that of the settings", "{tr:g} s (tr)", _CORRECT_TR + "; if all people of the site have it, ask the owner for that tr")
+    VOLUMES_EMPTY = (35, "W", "Volumes of a subject are zero everywhere, and outweigh all others", "a signal in each", "convert it again, or scrub them")
     DUMMY_SCANS = (35, "R", "The first volume differs from the others: dummy scans?", "z below {most:g}", "write n_dummy in the manifest, or ask the owner for drop_first_volumes")
     RANK_LOW = (48, "X", "A subject has a lower rank than there are components", "at least n_components = {n_components}", "use data with fewer signals removed, or lower n_components (the owner)")
     # ---- the site as a whole

@@ -27,6 +27,7 @@ from cape.protocol.model import settings_of
 from cape.protocol.plan import filtered
 from cape.protocol.sizes import Weight, breaks_first, check_weight
 from cape.settings.resolved import resolve
+from cape.site.policy import SitePolicy
 from cape.space.public_basis import basis_memory
 
 
@@ -96,7 +97,7 @@ class PlannedRun:
     curve: tuple[CurvePoint, ...]  # at other epsilons; empty without noise
     warnings: tuple[str, ...]  # of the settings themselves
     refusal: str  # what a run of these settings is refused with; empty if it starts
-    sites_refuse: str  # why sites without a policy of their own refuse it; empty if they do not
+    sites_refuse: str  # why sites with the policy at hand refuse it; empty if they do not
 
     @property
     def usable(self) -> bool:
@@ -136,8 +137,12 @@ def any_budget_of(
     n_outcomes: int | None = None,
     share: float = USUAL_SHARE,
     counted: Entries = (),
+    policy: SitePolicy | None = None,
 ) -> PlannedRun | PlannedComparison:
-    """Return the plan of maps or of a comparison; the last three arguments are for comparisons."""
+    """Return the plan of maps or of a comparison.
+
+    `n_outcomes`, `share` and `counted` are for comparisons; `policy`: as for `judge`.
+    """
     settings = at_hand(settings, n_sites)
     if settings.get("computation") == capecontrast.NAME:
         return comparison_budget(
@@ -147,8 +152,9 @@ def any_budget_of(
             n_outcomes=n_outcomes,
             share=share,
             counted=counted,
+            policy=policy,
         )
-    return budget_of(settings, n_sites=n_sites, n_subjects=n_subjects)
+    return budget_of(settings, n_sites=n_sites, n_subjects=n_subjects, policy=policy)
 
 
 def budget_of(
@@ -157,6 +163,7 @@ def budget_of(
     n_sites: int,
     n_subjects: int,
     space: FeatureSpace | None = None,
+    policy: SitePolicy | None = None,
 ) -> PlannedRun:
     """Return the plan that a real handshake makes from the same numbers; raises its errors.
 
@@ -165,7 +172,7 @@ def budget_of(
     """
     name = proposed(settings)
     planner, asked = _planner(name), with_sites(settings, n_sites)
-    judged = judge(asked, n_sites=n_sites, n_subjects=n_subjects, space=space)
+    judged = judge(asked, n_sites=n_sites, n_subjects=n_subjects, space=space, policy=policy)
     run_plan = judged.plan
     config = settings_of(planner.config, judged.config)
     space = usual_space(config) if space is None else space
