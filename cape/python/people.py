@@ -73,6 +73,8 @@ def with_names(X: Any, how: Mapping[str, object] | None = None) -> Given:
             problem = f"a frame with {columns.count(twice)} columns '{twice}'"
             raise ConfigError("E284", problem=problem, do="keep one, or give each its own name.")
         return Given(real_numbers(X), columns)
+    if isinstance(X, str | os.PathLike) and suffix_of(Path(X).name) in (".xlsx", ".xls", ".ods"):
+        raise ConfigError("E284", problem=f"{X}, a workbook", do="save its sheet as .csv.")
     if not is_table(X):
         return Given(X if is_file(X) else real_numbers(X), file=file_behind(X))
     place, how = _file_named(X), how or {}

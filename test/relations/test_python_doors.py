@@ -238,6 +238,7 @@ NO_PEOPLE: dict[str, tuple[Callable[[], object], str]] = {
     "a long frame": (lambda: pd.DataFrame(PEOPLE[0]), r"df.groupby\('subject'\)"),
     "nothing": (lambda: None, "people as NoneType; give a list"),
     "a number": (lambda: 3, "people as int; give a list"),
+    "workbooks": (lambda: ["sub-1.xlsx"], "sub-1.xlsx, a workbook; save its sheet as .csv"),
     "nobody": (lambda: [], "without"),
     "other columns": (
         lambda: [*PEOPLE[:4], *(X[:, 1:] for X in PEOPLE[4:])],
