@@ -22,7 +22,10 @@ Data = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.floating]  # of either precision
 
 _Shape = Literal["ball", "psd"]
-ReleaseStatus = Literal["waiting", "released", "budget_exhausted"]
+# How a release that a site refused ends its run: by policy or budget, because people of the site
+# closed the run, or because another run took its place
+Refused = Literal["budget_exhausted", "closed", "yielded"]
+ReleaseStatus = Literal["waiting", "released", "budget_exhausted", "closed", "yielded"]
 
 # Clip norm of runs with ``private=false``, far above any answer: it only bounds the integers.
 UNCLIPPED = 4096.0

@@ -129,7 +129,7 @@ class Regression:
 
     def done(self, state: Regressed) -> bool:
         last = max((one.round for one in _releases(self)), default=0)
-        return state.round >= last or state.status == "budget_exhausted"
+        return state.round >= last or state.status not in ("waiting", "released")
 
 
 def table_of(f: Facts) -> dict[str, Look]:

@@ -21,6 +21,8 @@ SolverStatus = Literal[
     "max_rounds",
     "not_judged",
     "budget_exhausted",
+    "closed",
+    "yielded",
     "diverged",
 ]
 

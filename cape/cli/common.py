@@ -186,14 +186,22 @@ def remark(text: str) -> None:
     STDERR.print(Text(text, style="dim"))
 
 
-def hint_of_policy(named: Path | None, *, quiet: bool = False) -> None:
-    """Say that a policy lies in the working folder, which is read only where it is named."""
+def policy_here(named: Path | None, *, quiet: bool = False) -> Path | None:
+    """Return the policy that is named, or that of CAPE_SITE_POLICY, and say so.
+
+    One that lies in the working folder is read only where it is named, which is said, too.
+    """
     from cape.settings.own_words import POLICY_FILE
     from cape.site.places import POLICY_VARIABLE
 
-    unread = named is None and not os.environ.get(POLICY_VARIABLE)
-    if unread and not quiet and Path(POLICY_FILE).is_file():
+    if named is not None:
+        return named
+    of_variable = os.environ.get(POLICY_VARIABLE)
+    if of_variable and not quiet:
+        remark(f"{POLICY_VARIABLE} names the policy {of_variable}")
+    elif not quiet and Path(POLICY_FILE).is_file():
         remark(f"{POLICY_FILE} lies here: give it with --policy")
+    return Path(of_variable) if of_variable else None
 
 
 def fail(text: str, detail: str, *, as_json: bool, typed: str = "") -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cape.cli.common import AsJson, hint_of_policy, result, say
+from cape.cli.common import AsJson, policy_here, result, say
 from cape.cli.ledger_commands import LedgerOption, PolicyOption
 from cape.counting import number_of
 
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 # The exit code of a label that is nowhere: a misspelt one must not pass for done.
 NOBODY = 5
+# The exit code if places are left that may hold something of the person
+NOT_DONE = 6
 # What no command can delete
 STAYS = (
     "Results of runs with noise: sums over all people, which no deletion changes.",
     "Counts and ranges over all people in methods.md and site.json of private folders.",
-    "Your own files: images, tables of people, site-policy.toml, logs of --log-file, backups.",
+    "Your own files: images, tables of people, site-policy.toml, logs of --log-file, backups, and "
+    "what runs with another CAPE_CACHE stored.",
 )
 
 
@@ -37,7 +40,8 @@ def forget_command(
 ) -> None:
     """Delete what is kept of one person, as docs/governance.md says; the ledger stays.
 
-    Exit code 5: nobody of this name is in what was looked at.
+    Exit code 5: nobody of this name is in what was looked at; 6: with --yes, places are left that
+    may hold the person; 1: a ledger is damaged, and the files are deleted.
     """
     from cape.data.names import bare
     from cape.site.forgetting import traces_of
@@ -46,7 +50,7 @@ def forget_command(
 
     if not bare(person):
         raise typer.BadParameter("name a person")
-    hint_of_policy(policy, quiet=as_json)
+    policy_here(policy, quiet=as_json)
     ledger, own_policy = own_ledger(ledger_file, policy)
     store = SitePlaces.from_environment(os.environ).store_folder()
     traces = traces_of(
@@ -81,6 +85,10 @@ def forget_command(
     untold = any(each.lacks for each in traces.charged)
     is_nobody = bool(looked) and not (traces.is_known or listed or untold)
     result(fields, *_lines(traces, listed, looked if is_nobody else [], yes=yes), as_json=as_json)
+    if yes and any(each.damaged for each in traces.charged):
+        raise typer.Exit(1)
+    if yes and traces.stays:
+        raise typer.Exit(NOT_DONE)
     if is_nobody:
         raise typer.Exit(NOBODY)
 
@@ -103,6 +111,8 @@ def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) 
         yield f"NOBODY of this name ({traces.label}) in {', '.join(without)}"
         if n:
             yield "What runs hold of all people goes all the same:"
+    if yes and traces.stays:
+        yield "NOT DONE: what may hold this person is left; it stands below Stays, with what to do"
     yield f"{'Deleted' if yes else 'To delete'} ({traces.label}): {number_of(n, 'place')}"
     yield from (f"  {each.path}: {each.what}" for each in traces.removals)
     if traces.alike:
@@ -124,6 +134,9 @@ def _ledger_lines(charged: Charged, like: str) -> Iterator[str]:
     from cape.privacy.accounting import display_epsilon
     from cape.site.ledger_texts import SHOWN_DIGITS, command, mu_text
 
+    if charged.damaged:
+        yield f"{charged.path}: CANNOT BE READ, so nothing is told of it: {charged.damaged}"
+        return
     runs = number_of(charged.runs, "run")
     spent = f"{charged.path}: {runs}, none of this person by name"
     if charged.lacks:  # names cannot be compared: never say that nobody is there
@@ -132,7 +145,11 @@ def _ledger_lines(charged: Charged, like: str) -> Iterator[str]:
         epsilon = display_epsilon(charged.cost.epsilon(charged.delta))
         spent = f"{charged.path}: spent in {charged.listed} of {runs}{like}: "
         spent += f"{mu_text(charged.cost)}, epsilon {epsilon} at delta {charged.delta:g}"
-    yield f"{spent}; it stays spent, and holds no name"
+    no_name = "it holds no name"
+    if charged.told_of:
+        no_name = f"{number_of(charged.told_of, 'reason')} that somebody gave there names this "
+        no_name += "person, and cannot be taken out"
+    yield f"{spent}; it stays spent, and {no_name}"
     for run in dict.fromkeys(charged.open_runs):
         short = run[:SHOWN_DIGITS]
         yield f"  run {short} may go on with this person: {command('close', short, charged.path)}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from cape.cli.common import AsJson, file_option, hint_of_policy, result, with_options
+from cape.cli.common import AsJson, file_option, policy_here, result, with_options
 from cape.counting import number_of
 
 if TYPE_CHECKING:
@@ -53,12 +53,16 @@ PolicyOption = Annotated[
 
 def _not_blank(text: str) -> str:
     if not text.strip():
-        raise typer.BadParameter("say why; the ledger keeps it with your name")
+        raise typer.BadParameter("say why, without a person's name: the ledger keeps it for good")
     return text.strip()
 
 
 Why = Annotated[
-    str, typer.Option(help="The reason; the ledger keeps it with your name.", callback=_not_blank)
+    str,
+    typer.Option(
+        help="The reason, without a person's name: the ledger keeps it, with yours, for good.",
+        callback=_not_blank,
+    ),
 ]
 
 
@@ -68,26 +72,37 @@ class Opened(NamedTuple):
     file: LifetimeLedgerFile
     policy: SitePolicy
     spending: Spending
+    is_told: bool  # whether the limits are those of this ledger, not what is shipped
 
 
 def _opened(path: Path | None, policy_path: Path | None) -> Opened:
     from cape.errors import ConfigError
     from cape.privacy.spending import Spending
     from cape.site.files import side_path
-    from cape.site.ledger_file import LifetimeLedgerFile, limits_of, own_ledger, read_ledger
+    from cape.site.ledger_file import (
+        LifetimeLedgerFile,
+        limits_of,
+        own_ledger,
+        own_policy_file,
+        read_ledger,
+    )
 
+    # A ledger of CAPE_SITE_HOME alone is that of a site without a policy.
+    is_told = path is None or own_policy_file(path, policy_path) is not None
     if path is None:
-        hint_of_policy(policy_path)
+        policy_here(policy_path)
     path, policy = own_ledger(path, policy_path)
     # Unanswered exchanges may be recorded before the ledger has a run.
-    if path is None or not (path.is_file() or side_path(path, "unanswered").is_dir()):
+    sides = [side_path(path, name) for name in ("head", "key", "unanswered")] if path else []
+    if path is None or not (path.is_file() or any(side.exists() for side in sides)):
         problem = "no ledger is named here" if path is None else f"there is no ledger {path}"
         do = "name it with --file; docs/ledger.md says where to find it."
         raise ConfigError("E264", problem=problem, do=do)
     file = LifetimeLedgerFile(path=path, site="here", limits=limits_of(policy))
     # Checked as in a run, so that people here see damage first.
-    spending = read_ledger(path) if path.exists() else Spending()
-    return Opened(file=file, policy=policy, spending=spending)
+    began = path.exists() or any(side.exists() for side in sides[:2])
+    spending = read_ledger(path) if began else Spending()
+    return Opened(file=file, policy=policy, spending=spending, is_told=is_told)
 
 
 @ledger.command("show", hidden=True)
@@ -122,11 +137,12 @@ def show_command(
 def close_command(
     run: str,
     why: Why,
+    now: bool = False,
     ledger_file: LedgerOption = None,
     policy: PolicyOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a run that will not continue, and free what it holds."""
+    """End a run for good, and free what it holds."""
     from cape.privacy.holds import FINAL
     from cape.site.ledger_texts import SHOWN_DIGITS, mu_text, owner_text
 
@@ -142,6 +158,9 @@ def close_command(
     if len({one.shown for one in matches}) > 1:
         listed = ", ".join(f"{one.run[:SHOWN_DIGITS]} ({one.state})" for one in matches)
         raise typer.BadParameter(f"'{run}' names {len(matches)} runs: {listed}; give more digits")
+    if not now and any(opened.file.clock.is_running(one.run) for one in matches):
+        text = f"run {matches[0].shown[:SHOWN_DIGITS]} computes now: stop it first, or close it "
+        raise typer.BadParameter(f"{text}as it computes with --now; it then releases no more")
     # All sites of a simulation, and a run that was joined again, are one run.
     spending = max(matches, key=lambda one: (one.state not in FINAL, one.cost.mu() or 0.0))
     freed = spending.held - spending.cost
@@ -152,7 +171,7 @@ def close_command(
         line = (
             f"Closed: run {short} of {owner_text(spending.owner)}. It keeps what it charged "
             f"({mu_text(spending.cost)}) and frees what it held ({mu_text(freed)}). "
-            "It cannot go on."
+            "It reads nobody and releases nothing any more."
         )
     else:
         line = f"Run {short} {spending.state} on {spending.since}; it holds nothing."
@@ -226,7 +245,9 @@ def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
     def remaining(field: str) -> float | None:
         amounts = {one.run: getattr(one, field) for one in opened.spending.runs}
         used = sum_up((amounts[run.run], largest_sum(others, amounts)))
-        return None if delta is None else limits.remaining(used).epsilon(delta)
+        return (
+            None if delta is None or not opened.is_told else limits.remaining(used).epsilon(delta)
+        )
 
     holds = run.state == "held"
     as_it_is = ("owner", "date", "state", "computation", "dataset", "promised", "delta")
@@ -279,16 +300,18 @@ def _unanswered(opened: Opened) -> Iterator[dict[str, Any]]:
 
 def _of_people(fields: dict[str, Any]) -> Iterator[str]:
     """Yield what all runs spent on the people of a run, and what is left."""
-    from cape.privacy.accounting import display_epsilon
+    from cape.privacy.accounting import display_epsilon, display_left
 
     yield (
         f"  all runs on these people: epsilon {display_epsilon(fields['all_epsilon'])} "
         f"at delta {fields['all_delta']:g}, composed exactly: epsilons do not add"
     )
     if fields["left_epsilon"] is not None:
-        later = f", {display_epsilon(fields['left_epsilon_when_ended'])} once all have ended"
+        later = (
+            f", {display_left(fields['left_epsilon_when_ended'])} if the open runs are closed now"
+        )
         yield (
-            f"  left for these people: epsilon {display_epsilon(fields['left_epsilon'])}"
+            f"  left for these people: epsilon {display_left(fields['left_epsilon'])}"
             + (later if fields["left_epsilon"] != fields["left_epsilon_when_ended"] else "")
         )
 
@@ -298,7 +321,7 @@ def _lines(
 ) -> Iterator[str]:
     """Yield the report as lines of text."""
     from cape.privacy.accounting import display_epsilon
-    from cape.site.ledger_file import key_of
+    from cape.site.ledger_file import lost_key
     from cape.site.ledger_texts import (
         SHOWN_DIGITS,
         access_text,
@@ -313,10 +336,12 @@ def _lines(
     path, names = opened.file.path, _names(opened)
     yield "Private: this list belongs to the site."
     for pair in opened.policy.max_total:
-        yield "Limit of all runs on the same people:"
+        unread = "" if opened.is_told else ", as shipped; the site's policy was not read (--policy)"
+        yield f"Limit of all runs on the same people{unread}:"
         yield f"  {promise_text(pair)}"
-    if any(run.key for run in opened.spending.runs) and not key_of(path):
-        yield f"THE KEY {path.name}.key IS GONE OR DAMAGED: no run begins (CAPE-E262); put it back"
+    if lost := lost_key(path, opened.spending):
+        lost = f"THE KEY {path.name}.key {lost.upper()}"
+        yield f"{lost}: no run begins (CAPE-E262); put the ledger's own one back"
     yield f"{number_of(len(runs), 'run')} in {path}"
     people: dict[tuple[str, ...], list[str]] = {}
     for run, fields in zip(opened.spending.runs, runs, strict=True):
@@ -340,7 +365,11 @@ def _lines(
         if run.state == "held" and fields["held_mu"] is not None and fields["held_mu"] < 1e-6:
             yield "  holds nothing more: to close it frees nothing"
         elif run.state == "held":
-            yield f"  holds {mu_text(run.held - run.cost)} more; does it not go on?  Type:"
+            holds = f"  holds {mu_text(run.held - run.cost)} more"
+            if fields["at_work"]:
+                yield holds
+                continue
+            yield f"{holds}; does it not go on?  Type:"
             yield f"  {command('close', short, path)}"
     for lines, of in people.items():
         yield ""

@@ -214,7 +214,7 @@ def promise_command(
     n_sites = sites or owner.config.expected_sites
     if not n_sites:
         raise typer.BadParameter("the settings do not say n_sites; give --sites")
-    common.hint_of_policy(policy, quiet=as_json)
+    common.policy_here(policy, quiet=as_json)
     facts = board_facts(
         owner, n_sites=n_sites, policy=own_ledger(policy_path=policy)[1], aggregator=aggregator
     )

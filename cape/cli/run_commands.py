@@ -60,12 +60,18 @@ def simulate_command(
     )
     if settings_beside(directory) is None:
         common.warn_no_settings(directory, as_json=as_json)
-    common.hint_of_policy(policy_file, quiet=quiet or as_json)
+    policy_file = common.policy_here(policy_file, quiet=quiet or as_json)
     for who in () if policy_file else refused_by_policies(directory, overrides, maps):
         common.warn(f"a real run would be refused by {who} (cape policy)", as_json=as_json)
     policy = None if policy_file is None else _policy_of(policy_file)
-    # Before it is spent: near its end a run has charged nearly all of its epsilon.
     charges = _ledger_of(policy) is not None
+    # Synthetic people lose nothing; a policy that was named is expected to charge.
+    synthetic = quiet or as_json or (directory / "truth.npz").is_file()
+    if not charges and (policy_file or not synthetic):
+        why = "no policy with a ledger is named (--policy)"
+        why = f"{policy_file} names no ledger_file" if policy_file else why
+        common.warn(f"nothing is charged: {why}; real people pay for each run", as_json=as_json)
+    # Before it is spent: near its end a run has charged nearly all of its epsilon.
     if not quiet and (text := _if_stopped(through, charges=charges, replace=replace)):
         common.warn(text, as_json=as_json)
     begin = functools.partial(
@@ -93,19 +99,20 @@ def _if_stopped(through: str, *, charges: bool, replace: bool) -> str:
         then = "begins, and charges, anew" if charges else "begins anew"
         return f"a run through {through} that is stopped cannot go on: typed again, it {then}"
     typed = "typed again without --replace" if replace else "typed again"
-    kept = f"a run that is stopped keeps its charges; {typed}, it goes on, charged once"
+    kept = f"a run that is stopped keeps its charges; {typed}, it goes on with the rest of its plan"
     return kept if charges else ""
 
 
 def _policy_of(path: Path) -> SitePolicy:
-    from cape.site.policy import NO_LEDGER, load_policy
+    from cape.site.ledger_file import own_ledger
+    from cape.site.policy import NO_LEDGER
 
-    policy = load_policy(path)
+    ledger, policy = own_ledger(policy_path=path)
     # All sites of a simulation share this file and the ledger beside it.  Without a named ledger
     # none is kept, because the sites' working folders do not stay.
-    if policy.ledger_file in ("", NO_LEDGER):
+    if ledger is None:
         return dataclasses.replace(policy, ledger_file=NO_LEDGER, max_total=())
-    return dataclasses.replace(policy, ledger_file=str(path.resolve().parent / policy.ledger_file))
+    return dataclasses.replace(policy, ledger_file=str(ledger.resolve()))
 
 
 def rerun_command(
@@ -177,7 +184,11 @@ def _follow(
                 from cape.privacy.accounting import display_epsilon
 
                 text += f". Epsilon {display_epsilon(spent)} was charged and stays (cape ledger "
-                then = "going on charges nothing again" if goes_on else "a new start charges anew"
+                then = (
+                    "going on charges the rest of its plan"
+                    if goes_on
+                    else "a new start charges anew"
+                )
                 text += f"--file {shlex.quote(str(ledger))}); {then}"
             common.warn(text, as_json=as_json)
         raise

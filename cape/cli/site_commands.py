@@ -1,15 +1,22 @@
 """Commands of sites and owners: ``store``, ``policy``, ``settings``, ``pairs``, ``keygen``."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import os
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from cape.cli import common
 from cape.counting import number_of
+
+if TYPE_CHECKING:
+    from cape.site.policy import SitePolicy
 
 
 def store_command(
@@ -53,8 +60,12 @@ def policy_command(file: Path | None = None, as_json: common.AsJson = False) -> 
     from cape.settings.own_words import as_tables
     from cape.site.policy import PAIR_KEYS, SitePolicy, code_digest, load_policy, promise_text
 
+    file = common.policy_here(file, quiet=as_json)
     # Use a run's reader, so that a misspelt key is refused here.
-    policy = dataclasses.asdict(SitePolicy() if file is None else load_policy(file))
+    read = SitePolicy() if file is None else load_policy(file)
+    for text in _doubtful(read):
+        common.warn(text, as_json=as_json)
+    policy = dataclasses.asdict(read)
     digest = "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
     shipped, code = dataclasses.asdict(SitePolicy()), code_digest()
     # As lines of the file, ready to copy.
@@ -71,6 +82,27 @@ def policy_command(file: Path | None = None, as_json: common.AsJson = False) -> 
     lines += [f"sha256 of the file: {digest}"] if digest else []
     lines += [f"this software, for image_digests: {code}"]
     common.result({"policy": policy, "sha256": digest, "software": code}, *lines, as_json=as_json)
+
+
+def _doubtful(policy: SitePolicy) -> Iterator[str]:
+    """Yield what a policy says that its writer may not have meant."""
+    from cape.computations import names
+    from cape.site.policy import NO_LEDGER, limit_of, pair_text
+
+    if unknown := [name for name in policy.allow_computations if name not in names()]:
+        yield f"allow_computations: {', '.join(unknown)} is no computation of this version"
+    if not limit_of(policy.max_run) <= limit_of(policy.max_total):
+        yield "max_total allows less than max_run: no run of max_run begins"
+    if above := [pair for pair in policy.max_run if 0 < policy.max_delta < pair[1]]:
+        yield f"max_delta {policy.max_delta:g} refuses a run of {pair_text(above[0])}"
+    if policy.ledger_file == NO_LEDGER:
+        yield 'ledger_file = "none": nothing is charged, so max_total limits nothing'
+    if not policy.max_total:
+        yield "max_total = []: any number of runs may ask the same people"
+    if policy.allow_not_private:
+        yield "allow_not_private: runs without noise protect nobody"
+    if policy.veto:
+        yield "veto: every run is refused"
 
 
 def settings_command(

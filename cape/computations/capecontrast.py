@@ -53,7 +53,7 @@ from cape.protocol.plan import (
     verify_plan,
 )
 from cape.protocol.ports import Aggregator, Site, Stacks
-from cape.protocol.report_phase import facts, nothing_for_sites, report
+from cape.protocol.report_phase import facts, nothing_for_sites, refused, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config, Recipe
@@ -397,10 +397,7 @@ def pattern_weights(config: CapeContrastConfig, model: ContrastModel) -> Array:
 
 # -- the result ----------------------------------------------------------------------------------
 
-_REASONS = {
-    "released": "All planned releases were made.",
-    "budget_exhausted": "A site refused a release; there is no answer.",
-}
+_REASONS = {"released": "All planned releases were made.", **refused("there is no answer.")}
 
 
 def outcome(party: Aggregator, model: ContrastModel) -> Outcome:

@@ -34,6 +34,7 @@ from cape.protocol.model import Model, joined
 from cape.protocol.outcome import TemplateReading
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
+from cape.protocol.report_phase import refused
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config, Recipe
@@ -128,7 +129,7 @@ def rule(config: CapeDualRegConfig, n_basis: int) -> ForecastRule:
 
 REASONS = {
     "released": "Private dual regression on public templates: one release, no iteration.",
-    "budget_exhausted": "A site refused the release; there is no result.",
+    **refused("there is no result."),
 }
 
 

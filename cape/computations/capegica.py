@@ -30,6 +30,7 @@ from cape.protocol.model import Model, joined
 from cape.protocol.outcome import SpatialSet
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
+from cape.protocol.report_phase import refused
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.option import option, out_of_range
@@ -178,7 +179,7 @@ _REASONS = {
     "unclear": "The left-right test is not clear: these maps may be noise.",
     "nothing_found": "The left-right test finds no more than smooth noise gives.",
     "released": "The planned release was made; left and right could not be compared.",
-    "budget_exhausted": "A site refused the release; there is no result.",
+    **refused("there is no result."),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from cape.errors import ConfigError
 from cape.planning.consortium_folder import OwnerSettings
 from cape.planning.judge import judge_config, why_refused
-from cape.privacy.accounting import gdp_mu, right_guesses
+from cape.privacy.accounting import display_guesses, gdp_mu
 from cape.privacy.cost import Cost
 from cape.protocol.plan import noise_shares_of
 from cape.report.page import text_of
@@ -75,8 +75,8 @@ def board_facts(
         "mu": mu,
         # Percent of even bets that the best guesser wins: of this run, and of all runs that the
         # policy allows on the same people, whose limit is `total`; empty without one
-        "right": _percent(mu),
-        "right_of_all": _percent(min(pairs)) if pairs else "",
+        "right": display_guesses(mu),
+        "right_of_all": display_guesses(min(pairs)) if pairs else "",
         "total": f"epsilon {pair_text(pairs[min(pairs)])}" if pairs else "",
         # If the aggregator plays all other sites; None: it cannot
         "epsilon_if_invented": invented,
@@ -92,10 +92,6 @@ def board_facts(
         # Why this policy refuses such a run; empty if it does not
         "refused": why_refused(policy, computation, config, n_sites),
     }
-
-
-def _percent(mu: float) -> str:
-    return f"{100 * right_guesses(mu):.0f}"
 
 
 def board_texts(facts: Mapping[str, Any], languages: tuple[str, ...]) -> str:

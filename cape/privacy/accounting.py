@@ -15,7 +15,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from typing import Final
 
@@ -107,7 +107,21 @@ def check_delta(delta: float, *, n_subjects: int) -> None:
         warnings.warn(text, PrivacyWarning, stacklevel=2)
 
 
-def display_epsilon(epsilon: float | None, *, digits: int = 4) -> str:
+def display_guesses(mu: float) -> str:
+    """Return how many of 100 even bets are right at most, rounded up; with a tenth near 50."""
+    percent = Decimal(repr(100.0 * right_guesses(mu)))
+    step = Decimal("0.1") if percent < 55 else Decimal(1)
+    return format(percent.quantize(step, rounding=ROUND_CEILING), "f")
+
+
+def display_left(epsilon: float | None) -> str:
+    """Return an epsilon that is left as text, rounded down: what is shown is not refused."""
+    return display_epsilon(epsilon, rounding=ROUND_FLOOR)
+
+
+def display_epsilon(
+    epsilon: float | None, *, digits: int = 4, rounding: str = ROUND_CEILING
+) -> str:
     """Epsilon as text, rounded up (.85404901: "0.8541"); None and inf are "infinite"."""
     if epsilon is None or math.isinf(epsilon):
         return "infinite"
@@ -116,7 +130,7 @@ def display_epsilon(epsilon: float | None, *, digits: int = 4) -> str:
     if not value:
         return "0"
     step = Decimal(1).scaleb(value.adjusted() - digits + 1)
-    return format(value.quantize(step, rounding=ROUND_CEILING), "f")
+    return format(value.quantize(step, rounding=rounding), "f")
 
 
 def _mills(x: float) -> float:

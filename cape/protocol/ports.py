@@ -65,6 +65,10 @@ class Site(Protocol):
     refusal: Refusal
 
     @property
+    def is_closed(self) -> bool:
+        """Whether people of the site closed the run: nobody is read, nothing of them is written."""
+
+    @property
     def noise(self) -> NoiseSource:
         """Source of all random bytes, derived from one secret of this site in this run."""
 

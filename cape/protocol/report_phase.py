@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cape.algorithms.estimators import Estimator
+from cape.algorithms.estimators import Estimator, Refused
 from cape.protocol.messages import Closing, Done
 from cape.protocol.model import Model, broadcast_roster, joined, records
 from cape.protocol.outcome import Outcome, SiteOutcome, Table
@@ -21,11 +21,20 @@ from cape.settings.config import VERSION
 
 M = TypeVar("M", bound=Model)
 
-# Reasons of a computation with one release, by status
-ONE_RELEASE = {
-    "released": "The planned release was made.",
-    "budget_exhausted": "A site refused the release; there is no result.",
+_WHY: Mapping[Refused, str] = {
+    "budget_exhausted": "A site refused the next release",
+    "closed": "People of a site closed the run (CAPE-E237)",
+    "yielded": "The run was silent, and a site gave its place to another one (CAPE-E238)",
 }
+
+
+def refused(then: str) -> dict[str, str]:
+    """Return the reasons of a run that a refused release ended, by status; `then`: what is left."""
+    return {status: f"{why}; {then}" for status, why in _WHY.items()}
+
+
+# Reasons of a computation with one release, by status
+ONE_RELEASE = {"released": "The planned release was made.", **refused("there is no result.")}
 
 
 def report(
@@ -35,6 +44,9 @@ def report(
     """Return the phase; the arguments make the results of a site and of the consortium."""
 
     def answer(site: Site, model: M) -> Done:
+        if site.is_closed:
+            site.publish(nothing_for_sites(site, model, status="closed"))
+            return Done(written=True)
         with of_public_values():
             outcome = write_site(site, model)
         site.publish(outcome)
@@ -95,11 +107,11 @@ def outcome_in_tables(
     return Outcome(**shared, status=status, reason=reasons[status], tables=tables)
 
 
-def nothing_for_sites(site: Site, model: Model) -> SiteOutcome:
-    """Return the result of a site for a computation without results about single subjects."""
+def nothing_for_sites(site: Site, model: Model, *, status: str = "done") -> SiteOutcome:
+    """Return the result of a site for a run without results about single subjects."""
     return SiteOutcome(
         site=site.id,
-        outcome_status="done",
+        outcome_status=status,
         fingerprint=own_fingerprint(site, model),
         names=(),
         time_courses=iter(()),

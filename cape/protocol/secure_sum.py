@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import Array, Data, Estimator, SubjectQuery
+from cape.algorithms.estimators import Array, Data, Estimator, Refused, SubjectQuery
 from cape.errors import DataError, MessageError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
@@ -50,6 +50,9 @@ from cape.secagg.field import Integers, decode_sum, quantized_sum
 from cape.settings.config import Config
 
 M = TypeVar("M", bound=Model)
+
+# How a refused release ends a run, by the reason in its reply
+ENDED_BY: Mapping[Refusal, Refused] = {"": "budget_exhausted", "E237": "closed", "E238": "yielded"}
 
 # A broadcast, and the phase that it opens
 Next = tuple[Any, str | None]
@@ -175,6 +178,9 @@ class Release(Generic[M]):
         None if policy or budget refuses one of them.  `question`: the transcript when x was fixed,
         if that was in an earlier exchange.
         """
+        if site.is_closed:  # before anybody is read
+            site.refusal = "E237"
+            return None
         with of_public_values():
             queries = self.queries(model)
             events = self.events(site, model)
@@ -223,6 +229,9 @@ class Release(Generic[M]):
 
     def combine(self, party: Aggregator, replies: Vectors, model: M) -> Next:
         """Sum the vectors of all sites and take the step, or stop at the first refusal."""
+        if all(reply.refused for reply in replies.values()):  # nobody has charged this
+            site = first_refusal(replies)
+            return self.stopped(model, site, replies[site].refusal)
         size = self.charge(party, model)  # the sites that answered have charged this too
         if site := first_refusal(replies):
             return self.stopped(model, site, replies[site].refusal)
@@ -292,7 +301,7 @@ class Release(Generic[M]):
         """Return the last good state after a site refused this round; nothing was summed."""
         if self.stage.successors:
             raise PrivacyBudgetError(refusal or "E154", site=site)
-        state = replace(self.stage.current(self.config, model), status="budget_exhausted")
+        state = replace(self.stage.current(self.config, model), status=ENDED_BY[refusal])
         after = replace(model, **{self.stage.model_field: state})
         return self._closed(after), "report"
 
@@ -311,7 +320,7 @@ class Release(Generic[M]):
     def absorb(self, model: M, state: Any) -> M:
         """Store a broadcast state and its line of the trace."""
         after = replace(model, **{self.stage.model_field: state})
-        if getattr(state, "status", "") == "budget_exhausted":
+        if getattr(state, "status", "") in ENDED_BY.values():
             # A refused round released nothing, so it has no line in the trace.
             return after
         roster, seen = broadcast_roster(model), state.record

@@ -11,7 +11,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.data.folders import may_name_a_site
-from cape.data.issues import UnusableFile
+from cape.data.issues import WHERE_IT_STANDS, UnusableFile
 from cape.data.tables import PERSON, SESSION, column_names, rows_of_people
 from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning, warn_caller
 from cape.frozen import dataclass
@@ -31,12 +31,13 @@ from cape.settings.own_words import POLICY_FILE
 Columns = Mapping[str, Sequence[object] | Array]
 # What a site writes into its policy, and what is done with a frame
 _KEY, _WORD = r'(?:"[^"]*"|[\w-]+)', r'"[^"]*"'
+_STANDS = re.escape(WHERE_IT_STANDS)
 _OF_FRAMES = (
     (re.compile(r"; see its site-error\.txt"), ""),
     (re.compile(rf"levels\.{_KEY}\.({_KEY}) = ({_WORD})"), r"\2 as \1"),
     (re.compile(rf"write variables\.{_KEY}\.times = ([^ ,;]+)"), r"multiply the column by \1"),
     (re.compile("ask the owner for a narrower range"), "give a narrower range"),
-    (re.compile(r"write as_it_is = (\[.*?\]); such lines stand.*--policy"), r"give as_it_is=\1"),
+    (re.compile(rf"write as_it_is = (\[.*?\]); {_STANDS}"), r"give as_it_is=\1"),
     (re.compile(r"write decimal_commas = \[[^)]*\), or numbers"), "write numbers"),
     (re.compile("ask the owner for another range"), "give another range"),
     (re.compile("ask the owner for other levels"), "give other levels"),
@@ -289,7 +290,7 @@ def _of_frames(text: str) -> str:
 # A column in another unit: as_it_is keeps none of its values.
 _OTHER_UNIT: Final = re.compile(
     r"(far )?outside (\S+):([^ ,]+), middle [^;]*?"
-    rf"write variables\.({_KEY})\.times = ([^ ,;]+)([^;]*); if the column is right[^.]*\.toml"
+    rf"write variables\.({_KEY})\.times = ([^ ,;]+)([^;]*); if the column is right.*?{_STANDS}"
 )
 
 

@@ -245,7 +245,7 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
     return MapResults(
         **_facts(outcome),
         # Count the solver's rounds only, not the releases before it.
-        rounds=sum(record.phase == outcome.trace[-1].phase for record in outcome.trace),
+        rounds=sum(record.phase == outcome.roster.plan[-1].phase for record in outcome.trace),
         rounds_planned=outcome.rounds_planned,
         n_components=n_components,
         stability=outcome.stability or None,  # 0: not assessed

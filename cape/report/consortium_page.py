@@ -10,7 +10,7 @@ import numpy as np
 from cape.computations.ica.recipe import CALIBRATED
 from cape.delimited import read_matrix_lines, split_lines
 from cape.frozen import dataclass
-from cape.privacy.accounting import right_guesses
+from cape.privacy.accounting import display_guesses
 from cape.privacy.cost import total_of
 from cape.report import (
     brain,
@@ -84,7 +84,7 @@ def values_of(folder: AnyFolder) -> Values:
         "sentence": sentence(results),
         **(_said(results) if isinstance(results, ComparisonResults) else {}),
         # mu-GDP: the best test has the power of N(0, 1) against N(mu, 1); both are equally likely.
-        "guesses": None if mu is None else 100.0 * right_guesses(mu),
+        "guesses": None if mu is None else display_guesses(mu),
         # exp(50) is above 10^21, where a larger figure says no more.
         "factor": None if epsilon is None or epsilon > 50.0 else math.exp(epsilon),
         "label": label_line(results),

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -135,8 +136,12 @@ class MemoryTransport:
         cursor = self._state.cursor
         for site in self.active.answering(cursor.phase, cursor.round):
             party = self._parties[site]
+            # Others see that the run computes; before `join` has answered, it has no name.
+            lock = nullcontext() if self._request is None else party.lock_run()
             try:
-                self._runs[site], inbox[site] = advance_site(self._runs[site], self._request, party)
+                with lock:
+                    run = advance_site(self._runs[site], self._request, party)
+                self._runs[site], inbox[site] = run
             except CapeError as err:
                 if self._out is not None:
                     write_error(self._out / site / "output", err)

@@ -24,7 +24,7 @@ from cape.counting import CountedPeople, counted_together
 from cape.data.folders import site_folders
 from cape.data.space import ATLAS_FILES
 from cape.data.templates import file_of_maps, maps_with_names
-from cape.engines.coinstac.site import leave_run
+from cape.engines.coinstac.site import is_closed, leave_run
 from cape.errors import (
     CapeError,
     CapeWarning,
@@ -32,6 +32,7 @@ from cape.errors import (
     ConsortiumError,
     LabelsWarning,
     NoiseWarning,
+    PrivacyBudgetError,
     warn_caller,
 )
 from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
@@ -76,6 +77,7 @@ def simulate(directory: Path, options: RunOptions, find_way: FindWay = find_way)
     check_places(sites, out)
     if not options.replace:
         _check_no_result(out)
+        _check_not_closed(out / WORK, sites)
     chosen |= layout_of(sites, chosen)
     computation, config = configured(chosen)
     # Comparisons without a guarantee always have a seed, which marks them as simulations.
@@ -154,6 +156,9 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
     with _stopped_by_sigterm(), folder_lock(work, "this results folder", patience=0.0):
         # Under the lock: what lies here is of a simulation that was stopped or killed.
         state = None if options.replace else read_state(work, setup, sites)
+        there = any(path.is_dir() for path in (work / "remote" / "transfer", out / "consortium"))
+        if state is not None and IN_PLACE in state and not there:
+            state = None  # somebody moved its results away
         if state is None:
             _leave_run(work, sites)
             empty(work)
@@ -209,10 +214,24 @@ def _leave_run(work: Path, sites: Mapping[str, Path]) -> None:
 
     A run that goes on takes its place again.
     """
-    for site, data in sites.items():
+    for site, output in _outputs(work, sites):
+        leave_run(site, sites[site], output, SitePlaces())
+
+
+def _check_not_closed(work: Path, sites: Mapping[str, Path]) -> None:
+    """Raise PrivacyBudgetError (E237) if people closed the run that would go on: nobody is read."""
+    for site, output in _outputs(work, sites):
+        if is_closed(site, sites[site], output, SitePlaces()):
+            do = "to begin a new run, which charges anew: cape simulate --replace, or another --out"
+            raise PrivacyBudgetError("E237", site=site, detail=do)
+
+
+def _outputs(work: Path, sites: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """Yield each site with its output folder, if that holds the journal of a run."""
+    for site in sites:
         # One level deeper in FLARE, whose sites keep a folder per run
         for journal in (*(work / site).glob("output/.cape"), *(work / site).glob("*/output/.cape")):
-            leave_run(site, data, journal.parent, SitePlaces())
+            yield site, journal.parent
 
 
 def _counted(work: Path, sites: Iterable[str]) -> CountedPeople | None:

@@ -122,7 +122,7 @@ def _run_to_end(transport: transports.Transport, play: Play) -> None:
     if play.state is not None:
         last = transport.go_on(play.state)
         at = f"exchange {last.exchange} of {last.exchanges}"
-        text = f"goes on at {at}, where it was stopped; nothing is charged again"
+        text = f"goes on at {at}, where it was stopped; only the rest of its plan is charged"
         warn_caller(text, CapeWarning)
     # Elsewhere a container or an engine has homes of sites that end with it.
     keep = partial(write_state, play.work) if play.setup.through in WAYS else None

@@ -171,6 +171,7 @@ class SiteContext(_Party):
         """
         if self._all_runs is None:
             return nullcontext(lambda seq, transcript: None)
+        self._all_runs.file.check_asked(self.store.nonce)
         return self._all_runs.access.lock_run(self.store.nonce)
 
     def new_run(self) -> bytes:
@@ -355,6 +356,12 @@ class SiteContext(_Party):
         detail = too_often_text(all_runs.owner, counted, most, path)
         return PrivacyBudgetError("E239", site=self.id, detail=detail)
 
+    @property
+    def is_closed(self) -> bool:
+        if self._all_runs is None or not self.store.nonce:
+            return False
+        return self._all_runs.file.is_closed(self.store.nonce)
+
     def publish(self, result: object) -> None:
         output = self.store.output
         if not isinstance(result, SiteOutcome) or output is None:
@@ -366,7 +373,8 @@ class SiteContext(_Party):
         if self.open_keys is not None and self.config.key_trust == "first-use" and nonce:
             result = self._with_contacts(result, self.open_keys().contacts_of_run(self.id, nonce))
         write_site_record(output, result)
-        if self.policy.private_results and not self._repeated:  # else the files exist already
+        # Of a repeated end the files exist already.
+        if self.policy.private_results and not (self._repeated or self.is_closed):
             replies = self.store.replies()
             write_private_results(
                 output, result, self.source, self.policy, replies, page=self._page

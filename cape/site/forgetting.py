@@ -20,7 +20,7 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cape.array_file import read_note
 from cape.counting import number_of
@@ -29,14 +29,14 @@ from cape.data.folders import sites_below
 from cape.data.names import bare, likeness
 from cape.errors import StateLostError
 from cape.frozen import dataclass
-from cape.privacy.cost import Cost
+from cape.privacy.cost import FREE, Cost
 from cape.privacy.holds import may_return
 from cape.privacy.spending import RunSpending, Spending, sum_up
 from cape.report import files, rebuild
 from cape.report.derivatives import DESCRIPTION, is_dataset
 from cape.report.private_folder import PEOPLE_TABLE, PRIVATE, SITE_JSON, SUBJECT_TABLE, keep_private
 from cape.site.files import folder_lock, is_locked, write_atomically
-from cape.site.ledger_file import LEDGER_NAME, ListedPerson, key_of, read_ledger
+from cape.site.ledger_file import LEDGER_NAME, ListedPerson, key_of, lost_key, read_ledger
 from cape.site.ledger_texts import SHOWN_DIGITS, command
 from cape.site.places import BEGUN, HOME, IN_PLACE, SETUP_FILE, STATE, WORK
 from cape.site.policy import NO_LEDGER
@@ -98,6 +98,8 @@ class Charged:
     delta: float | None  # the smallest of these runs
     lacks: str  # without which names cannot be compared; empty where they were
     open_runs: tuple[str, ...]  # names of those that hold a plan
+    told_of: int = 0  # reasons of people of the site that name the person
+    damaged: str = ""  # why the ledger cannot be read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,8 +148,7 @@ def traces_of(
     homes = [at for at in below if at.name == HOME]
     journals = [_journal(at) for at in below if at.name == _JOURNAL]
     known = (*ledgers, *(at / LEDGER_NAME for at in homes), *_named_by(journals))
-    paths = sorted({path.resolve() for path in known if path.is_file()})
-    spending = {path: read_ledger(path) for path in paths}
+    spending, damaged = _read_all({path.resolve() for path in known})
     runs = {run.run: (run, path) for path, each in spending.items() for run in each.runs}
     removals, stays = _of_works(below, journals, runs)
     gone = [removal.path for removal in removals]
@@ -178,10 +179,12 @@ def traces_of(
             # A run that was stopped tells them by its folders only.
             sites | {at.name for at in below},
             dataset_id,
+            named,
             is_told=bool(sites),
         )
         for path, each in spending.items()
     ]
+    charged += damaged
     alike = {text for text in labels - own if likeness(bare(text)) == likeness(label)}
     by_name = [each for each in of_person if not each.is_of_all]
     # A ledger recognises labels that look alike: there 50 may be the 050 of a folder.
@@ -512,12 +515,28 @@ def _digests(
     )
 
 
+def _read_all(paths: Collection[Path]) -> tuple[dict[Path, Spending], list[Charged]]:
+    """Return what is in ledgers, and those that cannot be read: files are deleted all the same."""
+    spending, damaged = {}, []
+    for path in sorted(paths):
+        try:
+            spending[path] = read_ledger(path)
+        except FileNotFoundError:
+            continue
+        except StateLostError as err:
+            none: dict[str, Any] = {"runs": 0, "listed": 0, "cost": FREE, "delta": None}
+            none |= {"lacks": "", "open_runs": ()}
+            damaged.append(Charged(path=path, damaged=err.public, **none))
+    return spending, damaged
+
+
 def _charged(
     path: Path,
     spending: Spending,
     names: Collection[str],
     sites: Collection[str],
     dataset_id: str,
+    named: re.Pattern[str],
     *,
     is_told: bool,
 ) -> Charged:
@@ -533,6 +552,8 @@ def _charged(
     # A ledger does not say whether names of people are under those of sites, as in simulations.
     is_told = bool(listed) or is_told or not spending.runs
     lacks = "" if is_told else "the site's name: name a folder of its results, or --data"
+    lost = lost_key(path, spending)
+    reasons = [run.why for run in spending.runs] + [one.text for one in spending.forgiven]
     return Charged(
         path=path,
         runs=len(spending.runs),
@@ -540,5 +561,6 @@ def _charged(
         cost=sum_up(run.cost for run in listed),
         delta=min((run.delta for run in listed), default=None),
         open_runs=tuple(run.shown for run in listed if run.state == "held"),
-        lacks=lacks if key else f"the key of the ledger, {path.name}.key",
+        lacks=f"the key of the ledger: {path.name}.key {lost}" if lost else lacks,
+        told_of=sum(bool(named.search(text)) for text in reasons),
     )

@@ -18,8 +18,8 @@ import dataclasses
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -33,8 +33,9 @@ from cape.privacy.ledger import Budget
 from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, SpentTotal, borne, sum_up
 from cape.protocol import wire
 from cape.settings.config import Config
+from cape.settings.own_words import POLICY_FILE
 from cape.site import ledger_lines
-from cape.site.access import AccessRecords, clock_of, make_place, record_request
+from cape.site.access import AccessRecords, clock_of, make_place, record_request, round_file
 from cape.site.files import appending, side_path, write_atomically
 from cape.site.places import SitePlaces
 from cape.site.policy import NO_LEDGER, SitePolicy, limit_of, load_policy, unusable_policy
@@ -55,19 +56,32 @@ def own_ledger(
     """Return the ledger and the policy of whoever types a command or calls a function.
 
     The ledger is the named one, else that of the policy or of CAPE_SITE_HOME; the policy is the
-    given one, else that of the file, else that of CAPE_SITE_POLICY.
+    given one, else that of `own_policy_file`, else what is shipped.
     """
-    places = SitePlaces.from_environment(os.environ)
+    home = SitePlaces.from_environment(os.environ).home
     beside = Path()  # of a policy that is no file
     if policy is None:
-        named = policy_path or places.policy
+        named = own_policy_file(path, policy_path)
         policy = SitePolicy() if named is None else load_policy(named)
         beside = beside if named is None else named.parent
     if path is None and policy.ledger_file not in ("", NO_LEDGER):
         path = beside / policy.ledger_file
-    if path is None and places.home is not None:
-        path = places.home / LEDGER_NAME
+    if path is None and home is not None and policy.ledger_file != NO_LEDGER:
+        path = home / LEDGER_NAME
     return path, policy
+
+
+def own_policy_file(ledger: Path | None, named: Path | None) -> Path | None:
+    """Return the named policy, else that of CAPE_SITE_POLICY, else the one beside its ledger."""
+    if named := named or SitePlaces.from_environment(os.environ).policy:
+        return named
+    beside = None if ledger is None else ledger.parent / POLICY_FILE
+    if ledger is None or beside is None or not beside.is_file():
+        return None
+    with suppress(CapeError):  # it may be of something else
+        if (beside.parent / load_policy(beside).ledger_file).resolve() == ledger.resolve():
+            return beside
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,10 +137,10 @@ class LifetimeLedgerFile:
             run = spending.find(nonce)
             if run is not None:  # a returning run holds the same plan as before
                 plan = _planned(run, plan if run.state == "asked" else run.plan)
-            record_request(self.path, nonce)
             decision = holds.hold(spending, nonce, plan, self.limits, self.clock, charged)
             if decision.word == "lost":
                 raise self._lost(spending, nonce)
+            record_request(self.path, nonce)
             if decision.writes:
                 append(ledger_lines.hold_line(nonce, plan, decision.yields, lines, name))
             return decision
@@ -158,10 +172,10 @@ class LifetimeLedgerFile:
         # Creating a lost file anew would forget all earlier runs.
         self._check_there()
         with self._held() as (spending, lines, append):
-            record_request(self.path, nonce)
             decision = holds.charge(spending, nonce, query, charged)
             if decision.word == "lost":
                 raise self._lost(spending, nonce)
+            record_request(self.path, nonce)
             if decision.writes:
                 append(ledger_lines.charge_line(nonce, query, lines))
             return decision
@@ -187,6 +201,11 @@ class LifetimeLedgerFile:
     def clock(self) -> Clock:
         return clock_of(self.path)
 
+    def is_closed(self, nonce: str) -> bool:
+        """Whether people of the site ended a run for good."""
+        run = self.spending().find(nonce)
+        return run is not None and run.state == "closed"
+
     def held_runs(self) -> set[str]:
         return {run.run for run in self.spending().runs if run.state == "held"}
 
@@ -210,10 +229,9 @@ class LifetimeLedgerFile:
                 key = bytes.fromhex(path.read_text(encoding="ascii"))
             except (OSError, ValueError):
                 raise self._unusable("its key is gone or damaged") from None
-        fingerprint = _fingerprint(key)
-        if len(key) < 32 or used - {fingerprint, _fingerprint(key, version=1)}:
+        if _is_another(key, used):
             raise self._unusable("its key is another one")
-        return key, fingerprint
+        return key, _fingerprint(key)
 
     def mark_not_private(self, nonce: str) -> None:
         """Record, once, that a run promises nothing because another site's noise is seeded."""
@@ -228,6 +246,11 @@ class LifetimeLedgerFile:
         if run is None:
             raise self._unusable("it does not know this run")
         return run
+
+    def check_asked(self, nonce: str) -> None:
+        """Raise StateLostError (E262) for an unknown run, or one whose questions are not known."""
+        if not round_file(self.path, nonce).exists() and self.find(nonce).state != "asked":
+            raise self._unusable("its record of what this run was asked is gone")
 
     def total(self, nonce: str) -> SpentTotal | None:
         spending = self.spending()
@@ -251,8 +274,7 @@ class LifetimeLedgerFile:
                 ledger_lines.write_head(self.path, len(lines) + 1, line)
 
             try:
-                ledger_lines.check_head(self.path, lines)
-                spending = ledger_lines.read_lines(lines)
+                spending = ledger_lines.read_whole(self.path, lines)
             except CapeError as err:
                 raise self._unusable(str(err.fields.get("problem", err))) from err
             yield spending, lines, add
@@ -273,6 +295,19 @@ class LifetimeLedgerFile:
 def _fingerprint(key: bytes, *, version: int = 2) -> str:
     """Identify a key; in version 1 the digests of names contain the name of the site, too."""
     return hashlib.sha256(b"cape/%d/ledger-key" % version + key).hexdigest()[:DIGITS]
+
+
+def _is_another(key: bytes, used: Collection[str]) -> bool:
+    """Tell whether a key is not that of runs; `used`: their fingerprints."""
+    return len(key) < 32 or bool({*used} - {_fingerprint(key), _fingerprint(key, version=1)})
+
+
+def lost_key(path: Path, spending: Spending) -> str:
+    """Return what happened to the key under which a ledger names people; empty: nothing."""
+    used, key = {run.key for run in spending.runs if run.key}, key_of(path)
+    if not used:
+        return ""
+    return ("is another one" if _is_another(key, used) else "") if key else "is gone or damaged"
 
 
 def _planned(run: RunSpending, plan: Cost) -> Cost:
@@ -402,16 +437,17 @@ def key_of(path: Path) -> bytes:
 def read_ledger(path: Path) -> Spending:
     """Read a ledger file without changing it.
 
-    StateLostError (E235) if it is damaged, ConfigError (E264) if it is not a ledger.
+    StateLostError (E235) if it is damaged or gone, ConfigError (E264) if it is not a ledger.
     """
+    if not path.is_file() and (side_path(path, "head").exists() or key_of(path)):
+        raise ledger_lines.damaged_ledger("it is gone, and files beside it are there")
     text = path.read_bytes()
     lines = text[: text.rfind(b"\n") + 1].split(b"\n")[:-1]
     # A file with a head is a damaged ledger.
     if not side_path(path, "head").exists() and text and not (lines and b'"kind"' in lines[0]):
         do = "name the ledger.jsonl of the site; docs/ledger.md says where it lies."
         raise ConfigError("E264", problem=f"{path} is no ledger of all runs", do=do)
-    ledger_lines.check_head(path, lines)
-    return ledger_lines.read_lines(lines)
+    return ledger_lines.read_whole(path, lines)
 
 
 def ledger_file_of(

@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -141,6 +142,21 @@ LINE_TYPES: Final[Mapping[str, Any]] = {
 }  # fmt: skip
 
 
+def read_whole(path: Path, lines: list[bytes]) -> Spending:
+    """Return the content of a ledger file and its side files.
+
+    StateLostError if lines are gone, or if a run was asked beside it that it does not know.
+    """
+    check_head(path, lines)
+    spending = read_lines(lines)
+    rounds = side_path(path, "rounds")
+    asked = {name for name in os.listdir(rounds) if name[0] != "."} if rounds.is_dir() else set()
+    if unknown := asked - {run.run for run in spending.runs}:
+        run = f"{rounds.name}/{min(unknown)}"
+        raise damaged_ledger(f"it is older than {run}: it does not know that run")
+    return spending
+
+
 def read_lines(lines: Sequence[bytes]) -> Spending:
     """Return the content of a ledger.
 
@@ -260,10 +276,7 @@ def check_head(path: Path, lines: list[bytes]) -> None:
         rounds = side_path(path, "rounds")
         earlier = side_path(path, "key").exists() or (rounds.is_dir() and any(rounds.iterdir()))
         if len(lines) > 1 or earlier:
-            raise damaged_ledger(
-                "what is known of its length is gone (if no run was ever charged here, delete the "
-                "ledger and its .key)"
-            ) from None
+            raise damaged_ledger("what is known of its length is gone") from None
         return
     except ValueError:
         raise damaged_ledger("what is known of its length is damaged") from None
@@ -273,5 +286,5 @@ def check_head(path: Path, lines: list[bytes]) -> None:
 
 
 def damaged_ledger(problem: str) -> StateLostError:
-    do = "restore it with its .key and its .head; do not delete it."
+    do = "do not delete it, restore all its files together; without a backup: docs/ledger.md."
     return StateLostError("E235", problem=problem, do=do)

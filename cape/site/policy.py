@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 from cape.errors import ConfigError, DataError, FoundError, PrivacyBudgetError, own_words
 from cape.frozen import dataclass
-from cape.privacy.accounting import display_epsilon, gdp_mu, right_guesses
+from cape.privacy.accounting import display_epsilon, display_left, gdp_mu, right_guesses
 from cape.privacy.cost import INFINITE, Cost
 from cape.privacy.ledger import Budget
 from cape.privacy.noise import NoiseSource, SecureNoise
@@ -273,8 +273,10 @@ class SitePolicy:
     def over_total(self, site: str, *, asked: Cost, left: Cost) -> PrivacyBudgetError:
         # For the site alone: what is left tells of other runs on its people.
         delta = min(delta for _, delta in self.max_total)
-        of_asked, of_left = (display_epsilon(cost.epsilon(delta)) for cost in (asked, left))
-        told = f"this run asks epsilon {of_asked} at delta {delta:g}, left {of_left}"
+        # What was typed, not 1.601 for an exact cost of 1.600000001
+        of_asked = display_epsilon((epsilon := asked.epsilon(delta)) and round(epsilon, 6))
+        told = f"this run asks epsilon {of_asked} at delta {delta:g}, left "
+        told += f"{display_left(left.epsilon(delta))}; waiting does not help (cape ledger)"
         return self._refused(site, "max_total", got="more, with earlier runs", told=told)
 
     def _refused(

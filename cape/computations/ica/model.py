@@ -13,6 +13,7 @@ from cape.algorithms.whitening import Whitener
 from cape.forecast.rule import ComponentKind
 from cape.frozen import dataclass
 from cape.protocol.model import Model, joined
+from cape.protocol.report_phase import refused
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.public_basis import public_basis
@@ -57,7 +58,7 @@ SOLVER_REASONS = {
     "independent than elsewhere.",
     "max_rounds": "All planned rounds were used and the rows of the unmixing matrix still move.",
     "not_judged": "All planned rounds were used; nothing in them tells whether sources were found.",
-    "budget_exhausted": "A site refused the next release; the result is the last good state.",
+    **refused("the result is the last good state."),
     "diverged": "A step was not finite or blew up even when halved; the last good state is kept.",
 }
 NO_ROUND = "No round was released: these are whitened directions, not separated components."

@@ -23,7 +23,7 @@ from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_plan
 from cape.protocol.ports import Aggregator, Site
-from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, report
+from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, refused, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config
@@ -118,10 +118,7 @@ def verify(site: Site, roster: Roster) -> None:
 
 # -- the result ----------------------------------------------------------------------------------
 
-_REASONS = {
-    "released": "All planned releases were made.",
-    "budget_exhausted": "A site refused the histogram; the means are complete.",
-}
+_REASONS = {"released": "All planned releases were made.", **refused("the means are complete.")}
 NOTE = (
     "noise_std is the exact standard deviation of the noise that was added, which is the same for "
     "all rows; low_95 and high_95 are 1.96 of it away. They say how far a number is from that of "

@@ -353,17 +353,32 @@ def leave_run(
     In `working` its people's reduced data go.  If the run is resumed, it reserves its budget and
     reads the data again.
     """
-    store = FileStore(output, working or output, party)
-    store.forget_arrays()
-    # Without a journal the run never began or is finished; an unusable ledger keeps the reserve.
+    FileStore(output, working or output, party).forget_arrays()
+    # An unusable ledger keeps the reserve.
     with suppress(CapeError, OSError):
-        store.resume(store.receipt().nonce, b"", 1)
-        record = store.read_join()
-        policy = record.policy_at_join
-        if policy.ledger_file != NO_LEDGER:
-            home = home_of(places, output)
-            file = _ledger(policy, party, base, places, record.inputs, home)
-            file.end(store.nonce, "failed", text=BY_HAND)
+        file, nonce = _ledger_of_run(party, base, output, places)
+        file.end(nonce, "failed", text=BY_HAND)
+
+
+def is_closed(party: str, base: Path, output: Path, places: SitePlaces) -> bool:
+    """Whether people of the site closed the run whose journal lies in `output`."""
+    with suppress(CapeError, OSError):
+        file, nonce = _ledger_of_run(party, base, output, places)
+        return file.is_closed(nonce)
+    return False
+
+
+def _ledger_of_run(
+    party: str, base: Path, output: Path, places: SitePlaces
+) -> tuple[LifetimeLedgerFile, str]:
+    """Return the ledger of a run and its name there; StateLostError if it never began or ended."""
+    store = FileStore(output, output, party)
+    store.resume(store.receipt().nonce, b"", 1)
+    record = store.read_join()
+    if record.policy_at_join.ledger_file == NO_LEDGER:
+        raise StateLostError("E210", site=f"site {party}", what="ledger")
+    home = home_of(places, output)
+    return _ledger(record.policy_at_join, party, base, places, record.inputs, home), store.nonce
 
 
 def home_of(places: SitePlaces, output: Path) -> Path:

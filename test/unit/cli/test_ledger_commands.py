@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 from cape.cli import main
+from cape.errors import StateLostError
 from cape.privacy.accounting import display_epsilon, gdp_epsilon
+from cape.privacy.ledger import Budget
 from cape.privacy.spending import BY_HAND
 from cape.site.access import AccessRecords, round_file
 from cape.site.files import folder_lock
 from cape.site.ledger_file import LifetimeLedgerFile, read_ledger
+from cape.site.policy import limit_of
 from support import spending
 from support.ledger_model import cost
 
@@ -134,16 +137,101 @@ def test_a_run_is_closed_by_its_first_digits_with_a_name_and_a_reason(file, caps
     assert file.path.read_bytes() == lines
 
 
-def test_a_ledger_without_its_key_says_so(file, capsys) -> None:
-    """It listed all runs and ended well; the next run stopped with E262."""
-    file.join(replace(spending.run("5c" * 16), key="0f" * 16), cost(1))
-    key = file.path.with_name("ledger.jsonl.key")
-    key.write_text("0f" * 32)
+@pytest.fixture
+def named_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LifetimeLedgerFile:
+    """A ledger in CAPE_SITE_HOME with one run whose people are named under its key."""
+    monkeypatch.setenv("CAPE_SITE_HOME", str(tmp_path))
+    monkeypatch.delenv("CAPE_SITE_POLICY", raising=False)
+    made = LifetimeLedgerFile(path=tmp_path / "ledger.jsonl", site="B")
+    made.join(replace(spending.run(ANNA), key=made.key()[1]), cost(1))
+    return made
+
+
+def test_a_ledger_without_its_key_says_so(named_people, capsys) -> None:
+    """It listed all runs and ended well; the next run stopped with E262.  With the key of another
+    ledger, too, and everybody was said to be in none of its runs."""
+    key = named_people.path.with_name("ledger.jsonl.key")
     assert "KEY" not in said(capsys)[1]
-    key.unlink()
+    key.write_text("0f" * 32)
     code, text = said(capsys)
     assert code == 0
-    assert "ledger.jsonl.key IS GONE OR DAMAGED: no run begins (CAPE-E262); put it back" in text
+    assert "ledger.jsonl.key IS ANOTHER ONE: no run begins (CAPE-E262); put the ledger's" in text
+    assert main(["forget", "sub-01"]) == 0
+    assert "whose cannot be told without the key of the ledger" in capsys.readouterr().out
+    key.unlink()
+    assert "ledger.jsonl.key IS GONE OR DAMAGED: no run begins" in said(capsys)[1]
+
+
+def test_a_ledger_that_is_gone_or_older_than_a_run_is_damaged(named_people, capsys) -> None:
+    """Two files of three from a backup: a run that had spent was not shown, and the next began.
+    Of a ledger that was gone beside its key, "there is no ledger; name it with --file"."""
+    file = named_people
+    backup = [(p, p.read_bytes()) for p in (file.path, file.path.with_name("ledger.jsonl.head"))]
+    late = spending.run(BEN)
+    file.join(late, cost(1))
+    file.hold(late.run, cost(1))
+    for path, text in backup:
+        path.write_bytes(text)
+    code, told = said(capsys)
+    assert code == 1
+    assert f"it is older than ledger.jsonl.rounds/{late.run}" in told
+    with pytest.raises(StateLostError, match="E262"):
+        file.join(spending.run("6d" * 16), cost(1))
+    file.path.unlink()
+    code, told = said(capsys)
+    assert (code, "it is gone, and files beside it are there" in told) == (1, True)
+
+
+def test_a_run_whose_record_of_questions_is_gone_is_not_asked_again(file) -> None:
+    """All of ``.rounds`` was deleted: a folder that was set back might have answered twice."""
+    file.check_asked(BEN)
+    for path in file.path.with_name("ledger.jsonl.rounds").iterdir():
+        path.unlink()
+    with pytest.raises(StateLostError, match="E262"):
+        file.check_asked(BEN)
+    file.join(spending.run("5c" * 16), cost(1))
+    file.check_asked("5c" * 16)  # nothing was asked yet
+    with pytest.raises(StateLostError, match="E262"):
+        file.check_asked("6d" * 16)
+
+
+def test_a_run_that_computes_is_closed_only_when_that_is_said(file, capsys) -> None:
+    """A live run was closed without a question."""
+    records = AccessRecords(
+        ledger=file.path, site="B", owner="ben", dataset_id="", held=file.held_runs
+    )
+    words = ("close", BEN[:8], "--why", "x")
+    with records.lock_run(BEN):
+        code, text = said(capsys, *words)
+        assert (code, "computes now" in text, "--now" in text) == (2, True, True)
+        assert "at work now" in said(capsys)[1]
+        assert f"ledger close {BEN[:8]}" not in said(capsys)[1]
+        assert shown(capsys)["runs"][1]["at_work"] is True
+        assert said(capsys, *words, "--now")[0] == 0
+
+
+@pytest.mark.parametrize("hundredths", [1, 37, 99, 123, 249])
+def test_what_is_shown_as_left_is_not_refused(tmp_path, capsys, monkeypatch, hundredths) -> None:
+    """1.72913 was shown as 1.730, and a run of 1.730 was refused: "left 1.730"."""
+    monkeypatch.delenv("CAPE_SITE_POLICY", raising=False)
+    path = tmp_path / "site-policy.toml"
+    path.write_text('ledger_file = "ledger.jsonl"\nmax_total = [[2.5, 1e-5]]\n')
+    ledger = LifetimeLedgerFile(path=tmp_path / "ledger.jsonl", site="B")
+    ledger.join(spending.run(BEN), cost(1))
+    ledger.hold(BEN, cost(1))
+    mu2 = f"{hundredths}/1000"
+    ledger.charge(BEN, {"phase": "pca", "round": 1, "field": "t", "mu2": mu2}, cost(1))
+    ledger.end(BEN, "failed")
+    _, text = said(capsys, "--file", str(ledger.path))  # its policy lies beside it
+    (left,) = re.findall(r"left for these people: epsilon (\S+)", text)
+    plan = Budget.of(epsilon=float(left), delta=1e-5).cost
+    total = limit_of(((2.5, 1e-5),))
+    (run,) = ledger.spending().runs
+    assert run.cost + plan <= total
+    path.write_text("# of another ledger\n")
+    _, text = said(capsys, "--file", str(ledger.path))
+    assert "as shipped; the site's policy was not read" in text
+    assert "left for these people" not in text
 
 
 def test_an_owner_is_forgiven_what_has_ended_and_the_ledger_says_by_whom(file, capsys, tmp_path):

@@ -1,6 +1,7 @@
 """The form for a board: a text for every computation, and figures that are computed."""
 
 import json
+import math
 import re
 from statistics import NormalDist
 
@@ -52,9 +53,11 @@ def test_the_form_says_the_odds_that_the_accountant_gives() -> None:
     ((epsilon, delta),) = SitePolicy().max_total
     of_all = 100 * NormalDist().cdf(gdp_mu(epsilon=epsilon, delta=delta) / 2)
     text = text_of(computation="capegica")
-    assert f"is right in {right:.0f} of 100 bets" in text
-    assert f"then {of_all:.0f} of 100 bets" in text
-    assert f"höchstens {right:.0f} von 100" in text
+    assert f"is right in {math.ceil(right)} of 100 bets at most" in text
+    assert f"then {math.ceil(of_all)} of 100 bets" in text
+    assert f"höchstens {math.ceil(right)} von 100" in text
+    # 50.35 was printed as "50 of 100 bets at most; a coin in 50".
+    assert "is right in 50.4 of 100 bets at most" in text_of(computation="capegica", epsilon=0.05)
     assert "epsilon 2 at delta 1e-5" in text
     assert "together with 1 of the 4 hospitals" in text
     assert "epsilon 3.7" in text  # three of four invented
@@ -129,8 +132,8 @@ def test_one_lab_alone_is_told_of_no_other_hospital() -> None:
     alone = {"epsilon": 1, "delta": 1e-5, "min_sites": 1, "noise": "local"}
     owner = read_settings(None, {**alone, "computation": "capegica"})
     facts = board_facts(owner, n_sites=1, policy=SitePolicy(max_total=()))
-    text = board_texts(facts, ("en",))
-    assert "other hospital" not in text
+    text = board_texts(facts, ("en", "de"))
+    assert not re.search(r"server|aggregator|\[|other hospital|each hospital", text, re.I)
     assert "invents" not in text
     assert "The policy sets no limit" in text
 

@@ -227,6 +227,8 @@ def test_texts_of_people_are_escaped(tmp_path, monkeypatch):
         ("not_judged", "nothing in them tells"),
         ("max_rounds", "not clearly settled"),
         ("budget_exhausted", "budget was used up"),
+        ("closed", "people of a site closed the run"),
+        ("yielded", "a site gave its place"),
         ("diverged", "last good state"),
     ],
 )

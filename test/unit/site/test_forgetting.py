@@ -256,7 +256,7 @@ def test_the_command_shows_first_and_deletes_when_told(site, typed, monkeypatch)
     assert "Nothing is deleted yet: type it again with --yes." in told
     assert "spent in 2 of 2 runs: mu 0.7" in told
     assert "it stays spent" in told
-    document = json.loads(typed(*line, "--yes", "--json").out)
+    document = json.loads(typed(*line, "--yes", "--json", code=6).out)  # a run may go on
     assert document["deleted"] is True
     assert document["ledgers"][0]["listed"] == 2
     assert holding(site) == set()
@@ -333,3 +333,25 @@ def test_a_folder_of_another_program_is_no_simulation_of_ours(tmp_path) -> None:
     (work / "data" / "thesis.txt").write_text("mine")
     traces_of("A1", [tmp_path]).remove()
     assert (work / "data" / "thesis.txt").read_text() == "mine"
+
+
+def test_a_ledger_that_is_damaged_stops_no_deletion_and_a_reason_that_names_is_told(
+    site, capsys, monkeypatch
+) -> None:
+    """E235, and every file stayed; of a reason "Ms 01 withdrew": "it holds no name"."""
+    monkeypatch.setenv("CAPE_CACHE", "none")
+    monkeypatch.delenv("CAPE_SITE_HOME", raising=False)
+    ledger = LifetimeLedgerFile(path=site / "results/.cape-site/ledger.jsonl", site="local0")
+    ledger.end(NONCES["held"], "closed", by="root", text="sub-01 withdrew")
+    typed = ["forget", "sub-01", str(site)]
+    assert main(typed) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "1 reason that somebody gave there names this person" in told
+    assert "it holds no name" not in told
+    ledger.path.write_bytes(ledger.path.read_bytes()[:-40])
+    assert main([*typed, "--yes"]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "CANNOT BE READ, so nothing is told of it: CAPE-E235" in told
+    left = {Path(name).parts[0] for name in holding(site)}
+    assert left <= {"results"}
+    assert all(".cape-site/ledger" in name for name in holding(site))
