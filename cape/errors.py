@@ -5,6 +5,8 @@ hashes, phase names, round numbers, site ids; never a path, a file name, a subje
 computed from data.
 """
 
+import sys
+import warnings
 from typing import Final
 
 # Others learn the number of the rule that a site's list, mask or table breaks, and nothing more.
@@ -283,6 +285,14 @@ class NoiseWarning(CapeWarning):
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", cape.NoiseWarning)  # stop before the budget is spent
     """
+
+
+def warn_caller(text: str, kind: type[CapeWarning]) -> None:
+    """Warn at the line that called the package, not at one of its own."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] == "cape":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, kind, stacklevel=level)
 
 
 def public_text(err: BaseException) -> str:

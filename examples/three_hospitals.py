@@ -17,20 +17,18 @@ study = cape.datasets.make_study(
 subjects = study.subjects()  # each 250 time points of 900 pixels, a row per time point
 sites = {name: [next(subjects) for _ in range(n)] for name, n in SIZES.items()}
 
-# %% Before anything is spent: will it work?
-plan = cape.budget(subjects=sum(SIZES.values()), sites=3, epsilon=4.0, components=20)
-print(f"20 components at epsilon 4: {plan.advice.answer}; {plan.advice.reason}")
-for change in plan.advice.changes:
-    print(f"  would help: {change}")
+consortium = cape.Consortium(sites, space=study.space, truth=study.maps)
+pixels = {"basis": "dct", "n_basis": 100}
 
-plan = cape.budget(subjects=sum(SIZES.values()), sites=3, epsilon=4.0, components=N_COMPONENTS)
-print(f"{N_COMPONENTS} components at epsilon 4: {plan.advice.answer}; {plan.advice.reason}")
+# %% Before anything is spent: will it work?
+for n in (20, N_COMPONENTS):
+    plan = consortium.budget(epsilon=4.0, components=n, settings=pixels)
+    print(f"{n} components at epsilon 4: {plan.advice.answer}; {plan.advice.reason}")
+    for change in plan.advice.changes:
+        print(f"  would help: {change}")
 
 # %% The run: real secure sums and exact noise, all sites in this process.
-consortium = cape.Consortium(sites, space=study.space, truth=study.maps)
-result = consortium.run(
-    epsilon=4.0, delta=1e-5, settings={"n_components": N_COMPONENTS, "basis": "dct", "n_basis": 100}
-)
+result = consortium.run(epsilon=4.0, settings={"n_components": N_COMPONENTS, **pixels})
 print(f"{result.status}: epsilon {result.epsilon:.2f} at delta {result.delta:g}")
 print(f"correlation with the true maps {result.map_correlation:.2f}, error q {result.q_ngi:.2f}")
 

@@ -201,7 +201,8 @@ case ${1:-} in
     install_packages
     install_node_packages
     write_configuration
-    unshare --mount --pid --fork --kill-child --mount-proc "$SELF" --images "$@" 9>&- ||
-        exit $?
+    # unshare ignores SIGTERM, so the kernel ends it, and all inside with it, when this shell has ended.
+    setpriv --pdeathsig KILL \
+        unshare --mount --pid --fork --kill-child --mount-proc "$SELF" --images "$@" 9>&- || exit $?
     ;;
 esac

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from cape.algorithms.adjusted import GAMMA
-from cape.algorithms.answer import Parts, answer_of
+from cape.algorithms.answer import Parts, TermAnswer, answer_of
 from cape.algorithms.design import Public
 from cape.algorithms.estimators import Array
 from cape.algorithms.facts import Facts
@@ -43,12 +43,19 @@ OCTAVE_OF_X = -0.4
 
 def errors(regression: Regression) -> tuple[Parts, ...]:
     """Return the expected errors (K, q, q) of the answer of each term, in squared sd of people."""
+    return tuple(one.parts for one in expected(regression))
+
+
+def expected(regression: Regression) -> tuple[TermAnswer, ...]:
+    """Return the answer of each term for typical people, errors in squared sd of people."""
     design = None
     if regression.given is not None:
         asked, _ = regression.given
         design = typical(asked.terms[0], asked.stage)
     found = [answer_of(typical(public, regression.stage, design)) for public in regression.terms]
-    return tuple(one.parts.times((1.0 / one.sd**2)[:, None, None]) for one in found)
+    return tuple(
+        replace(one, parts=one.parts.times((1.0 / one.sd**2)[:, None, None])) for one in found
+    )
 
 
 def typical(public: Public, stage: Stage = "whole", design: Facts | None = None) -> Facts:

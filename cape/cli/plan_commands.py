@@ -85,6 +85,7 @@ def budget_command(
     outcomes: int | None = None,
     share: float | None = None,
     settings: Path | None = None,
+    policy: PolicyOption = None,
     set_values: common.SetValues = None,
     as_json: common.AsJson = False,
 ) -> None:
@@ -118,11 +119,14 @@ def budget_command(
         n_rounds=rounds,
         n_basis=basis,
     )
-    from cape.cli.plan_text import print_comparison, print_plan
+    from cape.cli.plan_text import print_comparison, print_plan, print_refusals
     from cape.forecast.comparison import USUAL_SHARE
     from cape.planning.budget import any_budget_of, plans_around
     from cape.planning.comparison_budget import PlannedComparison
+    from cape.site.ledger_file import own_ledger
+    from cape.site.policy import SitePolicy
 
+    own = own_ledger(policy_path=policy)[1]
     plan = any_budget_of(
         values,
         n_sites=sites,
@@ -130,6 +134,7 @@ def budget_command(
         n_outcomes=outcomes,
         share=USUAL_SHARE if share is None else share,
         counted=counted,
+        policy=own,
     )
     common.result(dataclasses.asdict(plan), as_json=as_json)
     if as_json:
@@ -138,6 +143,7 @@ def budget_command(
         print_comparison(plan)
     else:
         print_plan(plan, plans_around(values, plan))
+    print_refusals(plan, is_shipped=own == SitePolicy())
 
 
 def _checked(folder: Path, given: dict[str, object], *, as_json: bool) -> FolderCheck:

@@ -122,7 +122,6 @@ def print_comparison(plan: PlannedComparison) -> None:
     say(f"Will it work?  {plan.answer}", style="bold" if plan.usable else "bold red")
     if plan.helps:
         say(f"What would do, each by itself: {', '.join(plan.helps)}")
-    _print_refusals(plan)
 
 
 def _print_epsilon(plan: PlannedRun | PlannedComparison) -> None:
@@ -169,12 +168,14 @@ def _print_weight(plan: PlannedRun) -> None:
         say(f"More sites     nothing breaks up to {MAX_SITES}")
 
 
-def _print_refusals(plan: PlannedRun | PlannedComparison) -> None:
+def print_refusals(plan: PlannedRun | PlannedComparison, *, is_shipped: bool) -> None:
+    """Say who would refuse the plan; `is_shipped`: no site's own policy was at hand."""
     if plan.refusal:
         code = plan.refusal.partition(" ")[0]
         say(f"A run is refused with {code}, without --set accept_low_quality=true.")
     if plan.sites_refuse:
-        text = f"sites without a policy of their own would refuse the run: {plan.sites_refuse}"
+        whose = "sites without a policy of their own" if is_shipped else "a site with this policy"
+        text = f"{whose} would refuse the run: {plan.sites_refuse}"
         say(f"Site policies  {text} (cape policy)", style="yellow")
 
 
@@ -193,7 +194,6 @@ def _print_advice(plan: PlannedRun) -> None:
     # Warnings of the verdict come first: they tell synthetic from real measurements.
     for text in (*plan.verdict.warnings, *plan.warnings):
         say(text, style="yellow")
-    _print_refusals(plan)
 
 
 ADVICE_STYLES = {"yes": "bold", "perhaps": "bold yellow", "no": "bold red"}

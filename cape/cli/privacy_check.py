@@ -25,8 +25,8 @@ def read_privacy_file(path: Path) -> PrivacyStatement:
         document = wire.loads(path.read_bytes(), MAX_FILE_BYTES)
         # Later versions may add keys.
         return wire.decode_document(document, PrivacyStatement, "privacy.json", unknown="ignore")
-    except MessageError as err:
-        raise no_privacy_file(path, err.public) from err
+    except (MessageError, OSError) as err:
+        raise no_privacy_file(path, own_words(err, "it cannot be read")) from err
 
 
 def no_privacy_file(path: Path, detail: str) -> ConfigError:

@@ -212,7 +212,7 @@ def synth_command(
     as_json: common.AsJson = False,
     quiet: common.Quiet = False,
 ) -> None:
-    """Write a synthetic consortium whose true maps are known."""
+    """Write a synthetic consortium, with its true maps (truth.npz) but in layout fmriprep."""
     from cape.lab.synthetic.consortium import Request, write_consortium
 
     with common.working(f"writing {out}", quiet=quiet or as_json) as progress:

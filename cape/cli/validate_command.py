@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cape.data.issues import Finding
     from cape.planning.consortium_folder import OwnerSettings
     from cape.planning.validate import FolderCheck, SiteCheck
+    from cape.settings.config import Config
     from cape.site.policy import SitePolicy
 
 SEVERITY_STYLES = {"E": "bold red", "X": "yellow", "W": ""}
@@ -165,12 +166,9 @@ def _quality(subject: Subject) -> tuple[str, str, str]:
 
 def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, strict: bool) -> None:
     if not quiet:
-        from cape.settings.resolved import resolve
-
         if not checked.counted.all:
             common.say(checked.counted.sentence, style="bold")
         _print_settings(owner)
-        sends_maps = resolve(owner.config).sends_maps
         question = owner.config.question
         of_tables = question is not None and question.of_tables
         for check in checked.sites:
@@ -181,9 +179,7 @@ def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, stri
                 common.table(f"site {check.site}", SUBJECT_COLUMNS, _subject_rows(check))
             for line in check.inspection.left_out:
                 common.say(line)
-            _print_needs(
-                check, headers_only=checked.headers_only, sends_maps=sends_maps, of_tables=of_tables
-            )
+            _print_needs(check, owner.config, headers_only=checked.headers_only)
             _print_said(check, owner)
             _print_findings(check.findings)
         if len(checked.sites) > 1:
@@ -223,20 +219,26 @@ def _print_settings(owner: OwnerSettings) -> None:
     common.say(" | ".join(parts))
 
 
-def _print_needs(
-    check: SiteCheck, *, headers_only: bool, sends_maps: bool, of_tables: bool
-) -> None:
+def _print_needs(check: SiteCheck, config: Config, *, headers_only: bool) -> None:
+    from cape.data.space import is_bundled
+    from cape.settings.resolved import resolve
+
     accepted, needs = check.inspection.accepted, check.inspection.needs
+    of_tables = config.question is not None and config.question.of_tables
     if accepted is not None:
         space = accepted.space
         kind = " ".join(filter(None, (space.kind, " x ".join(map(str, space.shape)))))
-        features = f"{kind} with {space.n_features} features, hash {space.digest[:16]}; "
+        # Whole where the owner may set it
+        is_open = config.feature_space == "matrix"
+        is_open |= config.feature_space == "mask" and is_bundled(config)
+        hashed = f"hash {space.digest[:16]}" if is_open else f"mask_hash {space.digest}"
+        features = f"{kind} with {space.n_features} features, {hashed}; "
         common.say(
             f"{'' if of_tables else features}"
             f"{number_of(accepted.n_subjects, 'subject')}, "
             f"{len(accepted.failed)} fail and count as zeros"
         )
-        if sends_maps:
+        if resolve(config).sends_maps:
             common.say(
                 f'maps stay here unless site-policy.toml has public_maps = ["{space.digest}"]'
             )

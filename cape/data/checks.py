@@ -99,6 +99,8 @@ def _faults(subject: Subject, config: Config) -> Iterator[Issue]:
                 yield Issue(IssueCode.TR_OTHER, f"{tr:g} s", {"tr": config.tr})
     if quality is not UNREAD:
         yield from _content(quality)
+        if quality.n_empty:
+            yield Issue(IssueCode.VOLUMES_EMPTY, number_of(quality.n_empty, "volume"))
         if quality.dummy_z > DUMMY_Z:
             yield Issue(IssueCode.DUMMY_SCANS, f"z {quality.dummy_z:.0f}", {"most": DUMMY_Z})
 

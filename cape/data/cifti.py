@@ -311,7 +311,7 @@ def read_structure(config: Config, base: Path | None, findings: Findings) -> Fea
     space = FeatureSpace.of_structure(structure, shape, grid)
     if kind == "parcels":
         check_feature_count(space.n_features, config, findings)
-    check_hash(space, config, path.name, findings)
+    check_hash(space, config, path, findings)
     return space
 
 

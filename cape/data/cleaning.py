@@ -38,6 +38,9 @@ class Quality:
     n_zero: int  # features that are zero at all times; 0 for a single time point
     n_constant: int  # features that are constant at another value
     dummy_z: float  # robust z of the first volume's mean
+    n_empty: int = (
+        0  # volumes that are zero everywhere, of runs whose other volumes are far from it
+    )
     # Temporal signal to noise: median over features of the mean divided by the std after cleaning;
     # 0 without a varying feature
     tsnr: float = 0.0
@@ -50,6 +53,7 @@ class Quality:
             n_zero=self.n_zero + other.n_zero,
             n_constant=self.n_constant + other.n_constant,
             dummy_z=max(self.dummy_z, other.dummy_z),
+            n_empty=self.n_empty + other.n_empty,
             # Weighted by the length of the runs
             tsnr=(self.tsnr * self.n_values + other.tsnr * other.n_values)
             / max(self.n_values + other.n_values, 1),
@@ -155,7 +159,7 @@ def clean(series: Series, how: Cleaning) -> tuple[Data, Quality]:
     basis = design(series.others, n_times if kept is None else kept, how)
     n_bad = n_zero = n_constant = 0
     spreads, means = np.zeros(n_features), np.zeros(n_features)
-    level = np.zeros(n_times)
+    level, signal = np.zeros(n_times), np.zeros(n_times, dtype=bool)
     # In blocks of rows: doubles of the whole subject would need twice its memory.
     rows = _rows_at_a_time(n_times)
     for first in range(0, n_features, rows):
@@ -166,6 +170,7 @@ def clean(series: Series, how: Cleaning) -> tuple[Data, Quality]:
         zero = ~block.any(axis=1)
         size = np.sqrt(np.mean(block * block, axis=1))
         level += block.sum(axis=0)
+        signal |= block.any(axis=0)
         means[first : first + rows] = block.mean(axis=1)
         signals = basis[:, 1:]
         as_is = block - (block @ signals) @ signals.T if how.standardize == "none" else None
@@ -194,6 +199,8 @@ def clean(series: Series, how: Cleaning) -> tuple[Data, Quality]:
         n_zero=n_zero,
         n_constant=n_constant,
         dummy_z=_first_volume_z(level / max(n_features, 1)),
+        # Where the mean was taken out before, zeros are a censored volume, and harm nobody.
+        n_empty=int((~signal).sum()) if _is_far(level[signal]) else 0,
         tsnr=float(np.median(np.abs(means[moving]) / spreads[moving])) if moving.any() else 0.0,
     )
     return cleaned, quality
@@ -230,6 +237,12 @@ def _fill(block: Array) -> int:
         rows, columns = np.nonzero(bad)
         block[rows, columns] = (block.sum(axis=1) / good)[rows]
     return count
+
+
+def _is_far(level: Array) -> bool:
+    """Whether means of volumes lie further from 0 than they vary, but for outliers."""
+    low, middle, high = np.quantile(level, [0.1, 0.5, 0.9]) if level.size > 1 else (0.0, 0.0, 0.0)
+    return bool(abs(middle) > 3.0 * (high - low))
 
 
 def _first_volume_z(level: Array) -> float:

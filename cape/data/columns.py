@@ -15,10 +15,10 @@ import numpy as np
 
 from cape.algorithms.design import Flags
 from cape.algorithms.estimators import Array
-from cape.data.issues import Findings, IssueCode
+from cape.data.issues import WHERE_IT_STANDS, Findings, IssueCode
 from cape.frozen import dataclass
 from cape.settings.documents import toml_key, toml_value
-from cape.settings.own_words import POLICY_FILE, OwnWords
+from cape.settings.own_words import OwnWords
 from cape.settings.question import HALF_RANGE, Outcome, Variable, parse_number, plain, quoted
 
 # Fewest people, or cells, of whom most make a column a fault of its site
@@ -31,6 +31,9 @@ _MOST: Final = 0.9
 # People named where a column is told, and words of a column that are shown or mapped
 SHOWN: Final = 3
 _MAX_WORDS: Final = 12
+# Share of the stated range in which all outcomes but `_OTHERS` are alike, too: of a range that is
+# so much too wide noise leaves nothing
+_NARROW: Final = 0.01
 # What numbers of another unit are multiplied by, and what that unit may be
 _UNITS: Final = (
     (1e-3, "a thousandth of the unit, as mm3 for cm3"),
@@ -44,6 +47,8 @@ _UNITS: Final = (
 )
 _TIMES: Final = ((1 / 12, "months for years"), (1 / 365.25, "days for years"))
 _OF_TIME: Final = re.compile(r"age|year|educ|duration|alter", re.IGNORECASE)
+# For a word: a guess by its order (1, 2) would be copied, and groups would be swapped.
+_UNSAID: Final = "..."
 _COMMA: Final = re.compile(r"[+-]?\d+,\d+")
 # Words for one level, in small letters
 _CONTROLS: Final = (
@@ -75,6 +80,7 @@ class SeenColumn:
     ends: tuple[float, float] = (0.0, 0.0)  # of the stated range
     outside: Flags  # (n,) whether a number lies so far outside that it matters
     is_outcome: bool = False
+    narrow: int = 0  # outcomes within half of `_NARROW` of the middle one
 
     @property
     def missing(self) -> Flags:
@@ -122,6 +128,7 @@ def seen_outcome(
     with np.errstate(all="ignore"):
         natural = np.array([*u, -HALF_RANGE, HALF_RANGE]) * outcome.unit + outcome.middle
         natural = np.exp(natural) if outcome.log else natural
+        middle = float(np.median(known)) if len(known := u[~np.isnan(u)]) else 0.0
     return SeenColumn(
         name=outcome.name,
         labels=labels,
@@ -130,6 +137,7 @@ def seen_outcome(
         ends=(float(natural[-2]), float(natural[-1])),
         outside=np.abs(u) > 2 * HALF_RANGE,
         is_outcome=True,
+        narrow=int((np.abs(u - middle) < _NARROW * HALF_RANGE).sum()),
     )
 
 
@@ -180,10 +188,7 @@ def tell(
 def mending(name: str, fault: Fault, words: OwnWords) -> str:
     """Return what the site does about a fault of a column, and what it says if there is none."""
     right = f"as_it_is = {toml_value([*words.as_it_is, name])}"
-    return (
-        f"{fault.remedy}; if the column is right, write {right}; such lines stand, each key once, "
-        f"above all [tables] of the site's own {POLICY_FILE}"
-    )
+    return f"{fault.remedy}; if the column is right, write {right}; {WHERE_IT_STANDS}"
 
 
 def is_reference(level: str) -> bool:
@@ -245,7 +250,15 @@ def whole_fault(
         return None
     known = seen.values[~np.isnan(seen.values)]
     value, often = Counter(known.tolist()).most_common(1)[0]
-    if cells - often <= min(_OTHERS, cells // FEWEST_CELLS):
+    few = min(_OTHERS, cells // FEWEST_CELLS)
+    if cells - often > few >= cells - seen.narrow:
+        low, high = seen.ends
+        what = (
+            f"{seen.narrow} of {cells} are within a hundredth of {low:g}:{high:g}, at {value:.4g}"
+        )
+        remedy = "ask the owner for a narrower range, or correct the column"
+        return Fault(f"{what}: a range in another unit?", remedy)
+    if cells - often <= few:
         what = seen.levels[int(value)] if seen.levels else f"{value:.6g}"
         return Fault(f"{often} of {cells} are {what}: constant?", "correct the column")
     return None
@@ -295,10 +308,10 @@ def fault_of_levels(seen: SeenColumn, cells: int) -> Fault:
     spelled = _spelled(seen)
     shown = ", ".join(f"'{spelled[word][:20]}'" for word in often[:SHOWN])
     what = f"{len(seen.others)} of {cells} are of none of {', '.join(seen.levels)}, such as {shown}"
-    pairs, is_sure = _paired(_absent(seen), often[:_MAX_WORDS])
+    pairs = _paired(_absent(seen), often[:_MAX_WORDS])
     if not pairs:
         return Fault(what, "correct the cells, or ask the owner for other levels")
-    doubt = "" if is_sure else ", or the words the other way round: only the site knows"
+    doubt = f', with the word that means it for "{_UNSAID}"' if _UNSAID in pairs.values() else ""
     return Fault(f"{what}: another coding?", f"write {_lines(seen, pairs)}{doubt}")
 
 
@@ -311,7 +324,7 @@ def _lines(seen: SeenColumn, pairs: Mapping[str, str]) -> str:
     """Return what the site writes where a word stands for a level."""
     column, spelled = toml_key(seen.name), _spelled(seen)
     return ", ".join(
-        f"levels.{column}.{toml_key(level)} = {toml_value(spelled[word])}"
+        f"levels.{column}.{toml_key(level)} = {toml_value(spelled.get(word, word))}"
         for level, word in pairs.items()
     )
 
@@ -332,11 +345,10 @@ def same_words(levels: Sequence[str], often: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def _paired(levels: Sequence[str], often: Sequence[str]) -> tuple[dict[str, str], bool]:
-    """Return a word for levels, and whether words say so rather than their order."""
+def _paired(levels: Sequence[str], often: Sequence[str]) -> dict[str, str]:
+    """Return a word for levels: `_UNSAID` where one of them is meant, and only the site knows."""
     pairs = same_words(levels, often)
-    rest = [level for level in levels if level not in pairs]
-    left = sorted(word for word in often if word not in pairs.values())
-    if not rest or len(left) < len(rest) or len(left) > len(rest) + 1:
-        return pairs, True
-    return {**pairs, **dict(zip(rest, left, strict=False))}, False
+    rest, n_left = len(levels) - len(pairs), len(often) - len(pairs)
+    if rest <= n_left <= rest + 1:
+        pairs |= {level: _UNSAID for level in levels if level not in pairs}
+    return pairs

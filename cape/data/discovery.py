@@ -44,10 +44,14 @@ def list_site(
     listing: Mapping[str, object],
     config: Config,
     findings: Findings,
-    before_records: Callable[[], None] = lambda: None,
+    before_records: Callable[[], None] | None = None,
     words: OwnWords | None = None,
 ) -> SiteListing:
-    """Find the files of a site and its feature space; opens no data but tables of records."""
+    """Find the files of a site and its feature space; opens no data but tables of records.
+
+    Without `before_records`, as in a check alone, such a table is opened although a column is
+    missing, so that the others are told.
+    """
     read = read_structure if config.of_cifti else read_space
     with readable(base, findings):
         space = read(config, base, findings)

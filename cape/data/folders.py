@@ -232,10 +232,13 @@ def sites_below(folder: Path) -> dict[str, Path]:
 
 
 def _may_be_a_site(folder: Path) -> bool:
-    name = folder.name
-    if is_of_a_program(name) or name.startswith("_") or name.lower() in NO_SITE:
-        return False
-    return not any((folder / result).exists() for result in RESULTS)
+    return may_name_a_site(folder.name) and not any(
+        (folder / result).exists() for result in RESULTS
+    )
+
+
+def may_name_a_site(name: str) -> bool:
+    return not (is_of_a_program(name) or name.startswith("_") or name.lower() in NO_SITE)
 
 
 def _of_single_people(

@@ -112,7 +112,7 @@ def read_compared(
     """
     columns = [one.name for one in question.variables if one.name not in question.of_runs]
     cells = dict.fromkeys(columns, [""] * len(listed))
-    outcomes, whole = _Outcomes(question, len(listed)), list[str]()
+    outcomes, whole, is_lost = _Outcomes(question, len(listed)), list[str](), False
     if listed:
         if question.of_tables:
             outcomes.read(base, words, listed, findings, stop=stop)
@@ -121,7 +121,8 @@ def read_compared(
             places = {} if outcomes.is_torn and stop else tables_with(base, words, columns)
         except UnusableFile as verdict:
             findings.add_issue(verdict.issue)
-            places = {}
+            # The site stops, and is told the faults of all its columns in one go.
+            places, is_lost = _tables_of_each(base, words, columns), True
         for name in question.of_runs:
             with suppress(UnusableFile):
                 (place,) = tables_with(base, words, [name])
@@ -143,7 +144,7 @@ def read_compared(
         public=tuple(map(words.column, question.public)),
     )
     asked = np.flatnonzero(cell_of(question, codes, len(listed)) >= 0).tolist()
-    everybody, is_lost = list(range(len(listed))), False
+    everybody = list(range(len(listed)))
     for name in sorted(whole, key=lambda name: name not in question.public):
         # Whoever is of no level has no row in the question, and may lack any other column.
         of_all = name in question.public and not (asked and question.among_column == name)
@@ -164,6 +165,16 @@ def read_compared(
     for seen in outcomes.seen(listed, everybody if is_lost else asked):
         tell(seen, words, findings, stops=stop, only_faults=is_lost, groups={})
     return compared
+
+
+def _tables_of_each(base: Path, words: OwnWords, columns: Sequence[str]) -> dict[str, list[str]]:
+    """Return the columns that a table has, by its name, without the others."""
+    found: dict[str, list[str]] = {}
+    for column in columns:
+        with suppress(UnusableFile):
+            (name,) = tables_with(base, words, [column])
+            found.setdefault(name, []).append(column)
+    return found
 
 
 # -- tables --------------------------------------------------------------------------------------

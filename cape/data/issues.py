@@ -34,7 +34,15 @@ _RESAVE = (
     "save it again under its name as UTF-8 text, commas in a .csv, tabs in a .tsv: a header, "
     "a decimal point, equal rows"
 )
-_LEAVE_OUT = "correct column 'tr' of the manifest, or leave the subject out"
+# Of a line that a site is told to write
+WHERE_IT_STANDS: Final = (
+    "such lines stand first in the site's own site-policy.toml, each key once, before any line "
+    "that begins with [; cape validate takes that file by --policy"
+)
+_CORRECT_TR = (
+    "correct column 'tr' of the manifest, else RepetitionTime of the sidecar, else the header, "
+    "whichever of them is there first, or leave the subject out"
+)
 
 
 class IssueCode(Enum):
@@ -80,8 +88,8 @@ class IssueCode(Enum):
     COLUMN_TWICE = (39, "E", "A list has two columns for one thing", "one", "remove one of the two")
     LIST_BESIDE = (39, "E", "A file looks like a list of people or of marks, and is not read", "one manifest.csv (or .tsv), and participants.tsv", "join it to that, move it out of the folder, or, if it leaves nobody out, write not_exclusions = [\"{name}\"] into the site's own site-policy.toml")
     # ---- who is compared with whom
-    GROUP_COLUMN = (39, "E", "No table of people has a column of the comparison", "a column {column}", "write {line} into the site's own site-policy.toml, or name the table there (tables = [\"volumes.tsv\"]); or ask the owner for another column")
-    OUTCOME_COLUMN = (39, "E", "No table of people has an outcome of the comparison", "a column {column}", "write {line} into the site's own site-policy.toml, or name the table there (tables = [\"volumes.tsv\"]); if the site does not have it, {lacks}")
+    GROUP_COLUMN = (39, "E", "No table of people has a column of the comparison", "a column {column}", "write {line}, or the table that has it as tables = [\"volumes.tsv\"], or ask the owner for another column; " + WHERE_IT_STANDS)
+    OUTCOME_COLUMN = (39, "E", "No table of people has an outcome of the comparison", "a column {column}", "write {line}, or the table that has it as tables = [\"volumes.tsv\"], or if the site does not have it, {lacks}; " + WHERE_IT_STANDS)
     SESSION_COLUMN = (39, "E", "The table of the outcomes has no sessions, which a change needs", "a column session_id", "add it")
     PERSON_FIRST = (39, "E", "participant_id is not the first column of a table of people", "participant_id first: no fault of a row may change whom it names", "move it")
     LEVEL_WORDS = (39, "E", "The site's own file writes two levels of a column alike", "one word a level", "correct levels in the site's own site-policy.toml")
@@ -168,7 +176,7 @@ class IssueCode(Enum):
     MASK_EMPTY = (23, "E", "The {kind} is empty", "voxels above 0", "use the {kind} that the owner sent")
     MASK_SQUEEZED = (23, "R", "The {kind} has a fourth axis of length 1, squeezed")
     MASK_FULL = (23, "R", "The mask has all voxels inside")
-    MASK_OTHER = (24, "E", "The {kind} is another one than the owner's", "{wanted}", "use the owner's file")
+    MASK_OTHER = (24, "E", "The {kind} is another one than the owner's", "mask_hash = {wanted}, the SHA-256 of the file or the hash that cape validate prints", "use the owner's file, or ask the owner for another mask_hash")
     MASK_TOO_LARGE = (45, "E", "The mask has too many voxels", "at most {most}", "use a grid of 1 mm or coarser")
     FEATURES_TOO_MANY = (45, "E", "There are too many features for a run without a basis", "at most {most}", "use fewer parcels, a basis, or raise max_features")
     # ---- array files
@@ -207,7 +215,7 @@ class IssueCode(Enum):
     TR_UNKNOWN = (32, "R", "The repetition time is not known", "", "write it into column 'tr' of the manifest")
     TR_NEEDED = (32, "X", "The repetition time is not known, but a filter needs it", "seconds", "write it into column 'tr' of the manifest")
     TR_CONVERTED = (33, "W", "The repetition time was converted to seconds", "seconds")
-    CONFOUND_ROWS = (36, "X", "A confound table has another number of rows than its image has volumes", "one row per stored volume; dummies are dropped from both", "use the table that belongs to the image, with its first rows")
+    CONFOUND_ROWS = (36, "X", "A confound table has another number of rows than its run has volumes", "one row per stored volume; dummies are dropped from both", "use the table that belongs to the image, with its first rows")
     CONFOUNDS_MISSING = (37, "X", "A run has no confound table, but confounds are to be regressed out", "a table with {columns}", "put it beside the image, name it in the manifest, or leave the run out")
     CONFOUND_COLUMNS = (37, "X", "A confound table lacks columns", "{columns}", "add the columns, or ask the owner for others")
     CONFOUND_CELL = (37, "X", "A cell of a confound table is not a number", "a number in every row; n/a in the first one only", "correct the table, or ask the owner for other columns")
@@ -220,9 +228,9 @@ class IssueCode(Enum):
     SUBJECT_BREAKS = (1, "X", "The files of a subject break the program that reads them", "files that can be read", "save them again; if that does not help, report the text above without the data")
     ALL_NAN = (25, "X", "A subject is NaN everywhere: no value was written", "numbers", "run the step again that wrote it")
     NAN_TOO_MANY = (25, "X", "A subject has too many NaN or infinite values", "none; at most {most:g} %", "convert it again")
-    NAN_FILLED = (25, "R", "NaN or infinite values were set to the mean of their voxel", "none; at most {most:g} %", "convert it again")
-    CONSTANT_TOO_MANY = (26, "X", "A subject has too many constant voxels", "at most {most:g} %", "check mask and preprocessing")
-    CONSTANT_ZEROED = (26, "R", "Constant voxels were set to 0", "at most {most:g} %", "check mask and preprocessing")
+    NAN_FILLED = (25, "R", "NaN or infinite values were set to the mean of their feature", "none; at most {most:g} %", "convert it again")
+    CONSTANT_TOO_MANY = (26, "X", "A subject has too many constant features", "at most {most:g} %", "check mask and preprocessing")
+    CONSTANT_ZEROED = (26, "R", "Constant features were set to 0", "at most {most:g} %", "check mask and preprocessing")
     NO_SIGNAL = (27, "X", "A subject is constant or zero everywhere", "a signal", "convert it again, or leave it out")
     COVERAGE_LOW = (28, "X", "A subject does not cover the mask", "at least {least:g} %", "check field of view and normalisation; images in native space do not fit")
     COVERAGE_PART = (28, "R", "A subject does not cover the mask", "at least {least:g} %", "check field of view and normalisation")
@@ -232,13 +240,14 @@ class IssueCode(Enum):
     SCRUBBED_SHORT = (65, "X", "Scrubbing leaves too little of a subject", "{limits}", "leave the subject out, or ask the owner for another fd_threshold or limit")
     MINUTES_FEW = (29, "X", "A subject has too few minutes", "min_minutes = {least:g}", "leave the subject out, or ask the owner for another min_minutes")
     MOTION_HIGH = (66, "X", "A subject moved more than the limit", "a mean framewise displacement of at most max_mean_fd = {most:g} mm", "leave the subject out, or ask the owner for another max_mean_fd")
-    TR_OTHER = (34, "X", "The repetition time of a subject is not that of the settings", "{tr:g} s (tr)", _LEAVE_OUT)
+    TR_OTHER = (34, "X", "The repetition time of a subject is not that of the settings", "{tr:g} s (tr)", _CORRECT_TR + "; if all people of the site have it, ask the owner for that tr")
+    VOLUMES_EMPTY = (35, "W", "Volumes of a subject are zero everywhere, and outweigh all others", "a signal in each", "convert it again, or scrub them")
     DUMMY_SCANS = (35, "R", "The first volume differs from the others: dummy scans?", "z below {most:g}", "write n_dummy in the manifest, or ask the owner for drop_first_volumes")
     RANK_LOW = (48, "X", "A subject has a lower rank than there are components", "at least n_components = {n_components}", "use data with fewer signals removed, or lower n_components (the owner)")
     # ---- the site as a whole
     NATIVE_SPACE = (21, "S", "Most subjects have no signal in half of the mask: not in the common space?", "images normalised to MNI152", "use the normalised images, not those in native space")
     SUBJECTS_FEW = (30, "R", "The site has fewer subjects than there are components", "n_components = {n_components} or more; the consortium as a whole must have them")
-    TR_DIFFERS = (34, "W", "The repetition time differs", "{middle:g} s (most subjects)", _LEAVE_OUT)
+    TR_DIFFERS = (34, "W", "The repetition time differs", "{middle:g} s (most subjects)", _CORRECT_TR)
     NO_ROOM = (46, "S", "There is too little {what}", "{needed:.0f} MB or more", "free some, use a larger computer, or ask the owner for a smaller n_basis")
     # fmt: on
 

@@ -57,17 +57,18 @@ def read_matrix(
         return Series(values=values, tr=run.tr, digest="", grid="-")
     # Read once: the digest and the numbers must be those of the same bytes.
     content = run.path.read_bytes()
-    columns, array = _read(run.path, content, variable)
+    columns, array = _read(run.path, content, variable, by_feature=not by_time)
     _check(array.shape, array.dtype, orientation)
     # t1, t2 and plain numbers may be time points.
     names_regions = len({column.rstrip("0123456789. ") for column in columns}) > 1
-    if not by_time and len(array) > array.shape[1] and names_regions:
+    of_features = by_time or len(columns) == len(array) != array.shape[1]
+    if not of_features and len(array) > array.shape[1] and names_regions:
         observed = f"{len(array)} rows below {array.shape[1]} names such as '{columns[0]}'"
         raise UnusableFile(IssueCode.TRANSPOSED, observed, n_features=array.shape[1])
     # A copy, which cleaning overwrites.
     with np.errstate(over="ignore"):  # values beyond float32 become infinite and count as such
         values = np.require(array.T if by_time else array, np.float32, ["C", "W"])
-    digest, names = hashlib.sha256(content).hexdigest(), columns if by_time else ()
+    digest, names = hashlib.sha256(content).hexdigest(), columns if of_features else ()
     issues: tuple[Issue, ...] = ()
     if rises := column_of_time(names, values):
         issues = (Issue(IssueCode.COLUMN_OF_TIME, f"column '{rises}'"),)
@@ -111,10 +112,12 @@ def _header(path: Path, stream: BinaryIO, variable: str) -> tuple[tuple[int, ...
     return shape, np.dtype(kind)
 
 
-def _read(path: Path, content: bytes, variable: str) -> tuple[tuple[str, ...], Numbers]:
+def _read(
+    path: Path, content: bytes, variable: str, *, by_feature: bool = False
+) -> tuple[tuple[str, ...], Numbers]:
     suffix, stream, size = suffix_of(path.name), io.BytesIO(content), len(content)
     if suffix in TEXT_SUFFIXES:
-        return read_text_matrix(content, delimiter_of(path.name, ""))
+        return read_text_matrix(content, delimiter_of(path.name, ""), by_feature=by_feature)
     if suffix != ".mat":
         with _opened(stream, size, variable) as (member, held):
             return (), arrays.read_array(member, held)

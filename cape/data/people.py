@@ -151,7 +151,7 @@ def read_people(
     *,
     listing: Mapping[str, object] | None = None,
     words: OwnWords | None = None,
-    before_tables: Callable[[], None] = lambda: None,
+    before_tables: Callable[[], None] | None = None,
     only: Sequence[str] | None = None,
 ) -> PeopleList:
     """Return the people of a site's folder; only files below `base` are opened.
@@ -199,7 +199,7 @@ class _Reader:
         config: Config,
         findings: Findings,
         words: OwnWords,
-        before_tables: Callable[[], None],
+        before_tables: Callable[[], None] | None,
         only: Sequence[str] | None,
     ) -> None:
         self.base, self.config, self.findings, self.words = base, config, findings, words
@@ -214,6 +214,10 @@ class _Reader:
         """The commands that mend the list; none where a cell or a name is to be mended first."""
         return () if self.findings.blocked_beside(_BY_COMMANDS) else tuple(self.ways)
 
+    def _before_tables(self) -> None:
+        if self.before_tables is not None:
+            self.before_tables()
+
     # -- what states the people ----------------------------------------------------------------
 
     def draft(self, given: Mapping[str, object]) -> _Draft | None:
@@ -224,7 +228,9 @@ class _Reader:
             faults = column_faults(self.base, self.words, question)
             for verdict in faults:
                 self.findings.add_issue(verdict.issue)
-            if faults:
+            # In a check the other columns of tables, which are read in no time, are told as well.
+            of_cells = question.of_tables and self.before_tables is None
+            if any(not of_cells or one.issue.code is not IssueCode.GROUP_COLUMN for one in faults):
                 return None
         if question and question.of_tables:
             return self._of_outcomes(question)  # other files of the engine lie beside them
@@ -444,7 +450,7 @@ class _Reader:
         try:
             name = table_of_outcomes(self.base, self.words, question)
             path = self.base / name
-            self.before_tables()
+            self._before_tables()
             labels = read_gift_names(path) if question.of_gift else read_labels(path)
             own = [normal(label) for label in labels]
             stands_for = one_label_each(set(own), self.words)
@@ -487,7 +493,7 @@ class _Reader:
             if not path.is_file():
                 self.findings.add(IssueCode.FILE_MISSING, name, base=self.base)
                 continue
-            self.before_tables()
+            self._before_tables()
             try:
                 table = read_records(path)
                 own = [normal(label) for label in table.labels]

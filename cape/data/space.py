@@ -7,6 +7,7 @@ import functools
 import itertools
 import math
 import re
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -132,15 +133,21 @@ def read_space(config: Config, base: Path | None, findings: Findings) -> Feature
     template_space = config.space or stated
     space = FeatureSpace.of_labels(kind, labels, affine, template_space)
     _check_limits(space, config, findings)
-    check_hash(space, config, path.name, findings)
+    check_hash(space, config, path, findings)
     return space
 
 
-def check_hash(space: FeatureSpace, config: Config, name: str, findings: Findings) -> None:
-    """Note a mask, atlas or structure whose digest is not the owner's."""
+def check_hash(space: FeatureSpace, config: Config, path: Path, findings: Findings) -> None:
+    """Note a mask, atlas or structure that is not the owner's, by its digest.
+
+    Of an image the SHA-256 of the file is taken, too; a structure has further files, its spheres.
+    """
     kind = "structure" if space.of_cifti else space.kind
-    if config.mask_hash and config.mask_hash.lower() != space.digest:
-        place = f"{name}: {space.digest}"
+    wanted = config.mask_hash.strip().lower()
+    if wanted in ("", space.digest):
+        return
+    if space.of_cifti or wanted != sha256(path.read_bytes()).hexdigest():
+        place = f"{path.name}: {space.digest}"
         public = {"field": kind, "sites": f"{findings.site} and mask_hash"}
         findings.add(IssueCode.MASK_OTHER, place, public=public, kind=kind, wanted=config.mask_hash)
 

@@ -116,9 +116,13 @@ def table_cells(content: bytes, delimiter: str) -> list[tuple[delimited.Line, tu
     return rows
 
 
-def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], Array]:
+def read_text_matrix(
+    content: bytes, delimiter: str, *, by_feature: bool = False
+) -> tuple[tuple[str, ...], Array]:
     """Return names of columns and the numbers below them, shape (rows, columns).
 
+    A missing cell is NaN.  `by_feature`: the first column may have names, of rows, which are
+    returned then.
     Without a `delimiter` (.1D, .txt) the text says it.  Such files, and those whose first line is
     of fractions or exponents (np.savetxt), may have no names.
     """
@@ -132,14 +136,22 @@ def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], A
     width = len(names) or len(line_cells(rows[0]))
     try:
         values = delimited.read_matrix_lines(rows)
-    except ValueError as err:
-        _check_no_empty_column(names, rows)
-        # NumPy does not say where it failed: find the line.
-        for line in rows:
-            _check_numbers(line, width)
-        raise UnusableFile(IssueCode.TABLE_CELL, "a cell that is no number") from err
+    except ValueError:
+        cells = [line_cells(row) for row in rows]
+        if of_rows := _names_of_rows(cells):
+            if not by_feature:
+                observed = f"the first column has names such as '{of_rows[0][:20]}'"
+                raise UnusableFile(IssueCode.TRANSPOSED, observed, n_features=len(rows)) from None
+            if all(map(delimited.is_number, names[1:])) and not _count_up(
+                names[1:]
+            ):  # no header at all
+                rows, cells, of_rows = lines, [names, *cells], (names[0], *of_rows)
+            _check_names(of_rows)
+            return of_rows, _with_gaps(rows, [row[1:] for row in cells], width - 1)
+        values = _with_gaps(rows, cells, width)
     if values.shape[1] != width:
-        _check_numbers(rows[0], width)
+        _check_width(rows[0], line_cells(rows[0]), width)
+    _check_no_empty_column(names, values)
     # A first column without a name that counts up is the row number that pandas writes.
     counts = np.array_equal(values[:, 0], values[0, 0] + np.arange(len(values)))
     if names[:1] in UNNAMED and counts:
@@ -148,15 +160,21 @@ def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], A
     return names, values
 
 
-def _check_no_empty_column(names: Sequence[str], rows: Sequence[delimited.Line]) -> None:
+def _names_of_rows(cells: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return the names of rows in a first column of unlike words; () if it has none."""
+    first = tuple(row[0] for row in cells)
+    words = not any(delimited.is_number(cell) or cell.lower() in MISSING_CELLS for cell in first)
+    numbers = all(len(row) > 1 and delimited.is_number(row[1]) for row in cells)
+    return first if words and numbers and len(set(first)) == len(first) > 1 else ()
+
+
+def _check_no_empty_column(names: Sequence[str], values: Array) -> None:
     """Raise UnusableFile if no row has a number in some column, as XCP-D writes it."""
-    cells = [line_cells(row) for row in rows]
-    if not names or any(len(row) != len(names) for row in cells):
-        return
-    columns = zip(names, zip(*cells, strict=True), strict=True)
-    empty = [name for name, column in columns if all(c.lower() in MISSING_CELLS for c in column)]
-    if empty:
-        observed = f"column '{empty[0][:20]}', {len(empty)} of {len(names)} columns"
+    empty = np.flatnonzero(np.isnan(values[0]))
+    empty = empty[np.isnan(values[:, empty]).all(axis=0)]
+    if len(empty):
+        name = names[empty[0]][:20] if names else f"{empty[0] + 1}"
+        observed = f"column '{name}', {len(empty)} of {values.shape[1]} columns"
         raise UnusableFile(IssueCode.TABLE_COLUMN_EMPTY, observed)
 
 
@@ -201,12 +219,18 @@ def _check_names(names: Sequence[str]) -> None:
         raise UnusableFile(IssueCode.TABLE_NAMES, f"header, '{odd[0][:20]}'")
 
 
-def _check_numbers(line: delimited.Line, width: int) -> None:
-    cells = line_cells(line)
-    _check_width(line, cells, width)
-    wrong = [cell for cell in cells if not delimited.is_number(cell)]
-    if wrong:
-        raise UnusableFile(IssueCode.TABLE_CELL, f"{line}: '{wrong[0][:20]}'")
+def _with_gaps(
+    lines: Sequence[delimited.Line], cells: Sequence[Sequence[str]], width: int
+) -> Array:
+    """Return the numbers of lines, NaN for a missing cell; NumPy does not say where it failed."""
+    values = np.empty((len(cells), width))
+    for k, (line, row) in enumerate(zip(lines, cells, strict=True)):
+        _check_width(line, row, width)
+        known = ["nan" if cell.lower() in MISSING_CELLS else cell for cell in row]
+        if wrong := [cell for cell in known if not delimited.is_number(cell)]:
+            raise UnusableFile(IssueCode.TABLE_CELL, f"{line}: '{wrong[0][:20]}'")
+        values[k] = [float(cell) for cell in known]
+    return values
 
 
 def _check_width(line: delimited.Line, cells: Sequence[str], width: int) -> None:

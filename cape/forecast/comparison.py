@@ -9,12 +9,12 @@ from statistics import NormalDist
 
 import numpy as np
 
-from cape.algorithms.answer import Parts
+from cape.algorithms.answer import TermAnswer
 from cape.algorithms.effects import contrasts
 from cape.algorithms.estimators import Array
 from cape.algorithms.regression import Regression
 from cape.algorithms.significance import Z80, power
-from cape.algorithms.typical import errors
+from cape.algorithms.typical import expected
 from cape.frozen import dataclass
 from cape.settings.question import Question, Term
 
@@ -38,19 +38,21 @@ class TermForecast:
     se: float  # standard error of a difference
     smallest: float  # difference found with power .8, after Holm over the outcomes
     power: tuple[float, ...]  # for each of `EFFECTS`, of one outcome tested at .05
+    # Standard error of d for each of `EFFECTS`: of a large one that of the sd of people counts, too
+    sizes: tuple[float, ...]
     privacy: float  # share of se^2 that privacy noise adds, adjustment included
 
 
 def forecast(question: Question, tested: Regression) -> tuple[TermForecast, ...]:
     """Return the forecast of every asked term, from the estimator that tests it."""
     return tuple(
-        _forecast(question, term, parts)
-        for term, parts in zip(question.asked, errors(tested), strict=True)
+        _forecast(question, term, answer)
+        for term, answer in zip(question.asked, expected(tested), strict=True)
     )
 
 
-def _forecast(question: Question, term: Term, parts: Parts) -> TermForecast:
-    text, c = _contrasts(question, term)
+def _forecast(question: Question, term: Term, answer: TermAnswer) -> TermForecast:
+    parts, (text, c) = answer.parts, _contrasts(question, term)
 
     def squared(part: Array) -> float:
         return float(np.median(np.einsum("ci,kij,cj->ck", c, part, c)))
@@ -58,12 +60,17 @@ def _forecast(question: Question, term: Term, parts: Parts) -> TermForecast:
     z = NormalDist().inv_cdf(1 - 0.025 / len(parts.total))
     total = squared(parts.total)
     se = math.sqrt(total)
+    # As `cape.algorithms.effects` has them of what was released
+    of_size, of_sd = float(np.median(answer.relative)), float(np.median(answer.sd_error))
     return TermForecast(
         term=term.text,
         text=text,
         se=se,
         smallest=(z + Z80) * se,
         power=tuple(power(effect, se) for effect in EFFECTS),
+        sizes=tuple(
+            math.sqrt(total + max(d**2 - total, 0.0) * of_size + d**2 * of_sd) for d in EFFECTS
+        ),
         privacy=(squared(parts.privacy) + squared(parts.adjustment)) / total,
     )
 

@@ -105,18 +105,19 @@ class SpatialRule(ForecastRule):
 
     def networks(self, g: float) -> str:
         row = _row_at(g) if self.brains else None
-        return "" if row is None else f"{row[3]} of {row[2]}"
+        # What was measured of 12 maps says nothing of 3.
+        return "" if row is None or row[2] != self.n_components else f"{row[3]} of {row[2]}"
 
     def _expected(self, g: float) -> str:
         if (row := _row_at(g)) is None:
             return "the maps would mostly show noise"
         if not self.brains:
             return ""
-        claimed = row[4]
-        return (
-            f"about {self.networks(g)} maps are expected to be networks of other people, too, "
-            f"{claimed or 'none'} of them marked yes ({MEASURED_ON})"
-        )
+        marked = f"{row[4] or 'none'} of them marked yes ({MEASURED_ON})"
+        if not (networks := self.networks(g)):
+            has = f"{row[3]} of {row[2]} maps of such a run were networks of other people, too"
+            return f"{has}, {marked}; of {self.n_components} nothing was measured"
+        return f"about {networks} maps are expected to be networks of other people, too, {marked}"
 
     def synthetic_data(self, g: float) -> str:
         return (

@@ -27,6 +27,7 @@ from cape.protocol.model import settings_of
 from cape.protocol.plan import filtered
 from cape.protocol.sizes import Weight, breaks_first, check_weight
 from cape.settings.resolved import resolve
+from cape.site.policy import SitePolicy
 from cape.space.public_basis import basis_memory
 
 
@@ -76,6 +77,7 @@ class PlannedRun:
     n_sites: int  # S
     n_components: int  # R
     n_basis: int  # d
+    of: str  # the data that the forecast speaks of: images or tables
     why_sizes: str  # where R and d come from, in a sentence
     colluders: int  # S_C
     shares: int  # h, noise shares
@@ -95,7 +97,7 @@ class PlannedRun:
     curve: tuple[CurvePoint, ...]  # at other epsilons; empty without noise
     warnings: tuple[str, ...]  # of the settings themselves
     refusal: str  # what a run of these settings is refused with; empty if it starts
-    sites_refuse: str  # why sites without a policy of their own refuse it; empty if they do not
+    sites_refuse: str  # why sites with the policy at hand refuse it; empty if they do not
 
     @property
     def usable(self) -> bool:
@@ -106,6 +108,7 @@ class PlannedRun:
         promise = f"epsilon {self.planned:g}" if self.epsilon else "no noise"
         size = f"{number_of(self.n_subjects, 'person')} at {number_of(self.n_sites, 'site')}, "
         size += number_of(self.n_components, "component")
+        size += f" of {self.of}"
         return f"<PlannedRun {size}, {promise}: {self.advice.answer}>"
 
     def __str__(self) -> str:
@@ -134,8 +137,12 @@ def any_budget_of(
     n_outcomes: int | None = None,
     share: float = USUAL_SHARE,
     counted: Entries = (),
+    policy: SitePolicy | None = None,
 ) -> PlannedRun | PlannedComparison:
-    """Return the plan of maps or of a comparison; the last three arguments are for comparisons."""
+    """Return the plan of maps or of a comparison.
+
+    `n_outcomes`, `share` and `counted` are for comparisons; `policy`: as for `judge`.
+    """
     settings = at_hand(settings, n_sites)
     if settings.get("computation") == capecontrast.NAME:
         return comparison_budget(
@@ -145,8 +152,9 @@ def any_budget_of(
             n_outcomes=n_outcomes,
             share=share,
             counted=counted,
+            policy=policy,
         )
-    return budget_of(settings, n_sites=n_sites, n_subjects=n_subjects)
+    return budget_of(settings, n_sites=n_sites, n_subjects=n_subjects, policy=policy)
 
 
 def budget_of(
@@ -155,6 +163,7 @@ def budget_of(
     n_sites: int,
     n_subjects: int,
     space: FeatureSpace | None = None,
+    policy: SitePolicy | None = None,
 ) -> PlannedRun:
     """Return the plan that a real handshake makes from the same numbers; raises its errors.
 
@@ -163,7 +172,7 @@ def budget_of(
     """
     name = proposed(settings)
     planner, asked = _planner(name), with_sites(settings, n_sites)
-    judged = judge(asked, n_sites=n_sites, n_subjects=n_subjects, space=space)
+    judged = judge(asked, n_sites=n_sites, n_subjects=n_subjects, space=space, policy=policy)
     run_plan = judged.plan
     config = settings_of(planner.config, judged.config)
     space = usual_space(config) if space is None else space
@@ -192,6 +201,7 @@ def budget_of(
         n_sites=n_sites,
         n_components=config.n_components,
         n_basis=d,
+        of="tables" if space.kind == "matrix" else "images",
         why_sizes=_why_sizes(
             planner.kind, config, owners, size.g_of(total), whole=d == space.n_features
         ),

@@ -25,6 +25,7 @@ from cape.protocol.sizes import Weight, check_weight
 from cape.settings.config import Config
 from cape.settings.option import out_of_range
 from cape.settings.question import Question, term_text, typed
+from cape.site.policy import SitePolicy
 
 # Asked if the settings name no question: two groups and a usual number of covariates
 USUAL: Mapping[str, str] = {
@@ -78,7 +79,7 @@ class PlannedComparison:
     helps: tuple[str, ...]  # settings that would do, each by itself; empty unless the answer is no
     others: tuple[DetectableEffect, ...]  # at other epsilons, and with more people
     refusal: str  # what a run of these settings is refused with; empty if it starts
-    sites_refuse: str  # why sites without a policy of their own refuse it; empty if they do not
+    sites_refuse: str  # why sites with the policy at hand refuse it; empty if they do not
 
     @property
     def usable(self) -> bool:
@@ -104,6 +105,7 @@ def comparison_budget(
     n_outcomes: int | None = None,
     share: float = USUAL_SHARE,
     counted: Entries = (),
+    policy: SitePolicy | None = None,
 ) -> PlannedComparison:
     """Return the plan that a real handshake makes from the same numbers; raises its errors.
 
@@ -113,7 +115,9 @@ def comparison_budget(
     if not (isinstance(share, int | float) and 0.0 < share < 1.0):
         raise out_of_range("share", share, "between 0 and 1", "give that of one group.")
     given = with_sites(_question(settings, n_outcomes), n_sites)
-    judged = judge(given, n_sites=n_sites, n_subjects=n_subjects, share=share, entries=counted)
+    judged = judge(
+        given, n_sites=n_sites, n_subjects=n_subjects, share=share, entries=counted, policy=policy
+    )
     config = settings_of(CapeContrastConfig, judged.config)
     entries, question, events = judged.plan.sites, config.asked, judged.plan.plan
     n = len(question.outcomes)
@@ -215,6 +219,9 @@ def _answer(
     found += f", after Holm over {tests} outcomes" if tests > 1 else ""
     if verdict == "no":
         return f"No: only {found}. A run is refused above {MAX_USEFUL} (accept_low_quality)."
+    size = EFFECTS[-2]
+    half = 1.96 * worst.sizes[-2]
+    found += f"; one of {size:g} sd is given as {size:g} [{size - half:.2f}, {size + half:.2f}]"
     text = f"{'Yes' if verdict == 'yes' else 'Only large ones'}: {found}."
     pattern = _pattern(config, entries)
     if pattern and pattern.smallest < MUCH_LESS * worst.smallest:

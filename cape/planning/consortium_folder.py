@@ -5,7 +5,6 @@ import os
 import re
 import tomllib
 import typing
-import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from cape.data.issues import Findings
 from cape.data.manifest import MANIFEST_NAMES
 from cape.data.names import bare
 from cape.data.people import read_people
-from cape.errors import CapeError, CapeWarning, ConfigError, own_words
+from cape.errors import CapeError, CapeWarning, ConfigError, own_words, warn_caller
 from cape.frozen import dataclass
 from cape.protocol.phases import Computation
 from cape.settings.config import Config
@@ -130,7 +129,7 @@ def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[s
     if ignored:
         text = f"{chosen} ignores: {', '.join(ignored)} (settings.toml is for {named}; "
         text += "give what it needs with --set)"
-        warnings.warn(text, CapeWarning, stacklevel=3)
+        warn_caller(text, CapeWarning)
     return {**common, **given}
 
 

@@ -89,6 +89,13 @@ class FoundColumn:
             f"; not at {', '.join(self.lacking)}" if self.lacking else ""
         )
 
+    @property
+    def left(self) -> str:
+        """What the column has, and why its owner is to state it."""
+        lacking = f", not at {', '.join(self.lacking)}" if self.lacking else ""
+        few = "" if _levels(self) else " of few people"
+        return f"levels{few}{lacking}" if self.levels else f"numbers{lacking}"
+
 
 def columns_of(lists: Mapping[str, PeopleList]) -> tuple[tuple[FoundColumn, ...], list[str]]:
     """Return the columns of the tables of all sites, in their order, and what sites must mend.
@@ -276,7 +283,7 @@ def _why_left(column: FoundColumn) -> str:
     if _is_left(column):
         ask = f"; they are asked by among = {toml_value(column.among)}" if column.among else ""
         return f"most people have none{ask}"
-    return "levels of few people" if column.levels else "numbers"
+    return column.left
 
 
 def _levels(column: FoundColumn) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class Judged:
     roster: Roster | None
     # Why a run is refused unless the owner accepts it; None if its results are worth its budget
     low_quality: ConfigError | None
-    sites_refuse: str  # why sites with the shipped policy refuse the run; empty if they do not
+    sites_refuse: str  # why sites with this policy, or the shipped one, refuse; "": they do not
 
     @property
     def plan(self) -> Roster:
@@ -72,13 +72,14 @@ def judge(
     space: FeatureSpace | None = None,
     share: float = USUAL_SHARE,
     entries: Entries = (),
+    policy: SitePolicy | None = None,
 ) -> Judged:
     """Return a plan, or raise the error that would end its run at the sites.
 
     `n_sites`: those at hand, 0 for those of the settings.  Without `n_subjects`, what hangs on the
     number of people is not judged.  `space`: that of the data, by default a usual one for the
     settings.  `share`: of people with the second of two public levels; `entries`: the sites
-    themselves, where their people were counted.
+    themselves, where their people were counted.  `policy`: of a site; by default the shipped one.
     """
     given = dict(settings)
     computation = load(proposed(given))
@@ -92,6 +93,7 @@ def judge(
         space=space,
         share=share,
         entries=entries,
+        policy=policy,
     )
 
 
@@ -104,6 +106,7 @@ def judge_config(
     space: FeatureSpace | None = None,
     share: float = USUAL_SHARE,
     entries: Entries = (),
+    policy: SitePolicy | None = None,
 ) -> Judged:
     """As `judge`, for settings that were read already."""
     computation.bind(config)  # ConfigError for a question that nobody asked
@@ -124,7 +127,7 @@ def judge_config(
         config=config,
         roster=roster,
         low_quality=low,
-        sites_refuse=why_refused(SitePolicy(), computation, config, n_sites),
+        sites_refuse=why_refused(policy or SitePolicy(), computation, config, n_sites),
     )
 
 

@@ -2,7 +2,6 @@
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -16,7 +15,7 @@ from cape.data.folders import sites_below, words_beside
 from cape.data.issues import Finding, Findings, IssueCode
 from cape.data.person_tables import lacking
 from cape.data.pipeline import Inspection, SiteData, inspect_site
-from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError
+from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError, warn_caller
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import OwnerSettings, read_settings, settings_beside
 from cape.planning.judge import joined_roster, judge_config
@@ -148,6 +147,9 @@ def validate(
     >>> finding.severity, finding.code
     ('E', 'CAPE-E129')
     """
+    if not Path(folder).is_dir():
+        do = "give the folder of a site or of several."
+        raise ConfigError("E284", problem=f"no folder {folder}", do=do)
     owner = read_settings(settings_beside(Path(folder)), settings or {})
     ledger, allowed = ledger_file.own_ledger(policy=policy)
     store = None if fast else own_store(SitePlaces.from_environment(os.environ))
@@ -163,7 +165,7 @@ def own_store(places: SitePlaces) -> DataStore | None:
     store = None if folder is None else DataStore.open(folder)
     if folder is not None and store is None:
         text = f"{folder} is not a folder of yours alone: nothing is stored, files are read again"
-        warnings.warn(text, CapeWarning, stacklevel=3)
+        warn_caller(text, CapeWarning)
     return store
 
 
@@ -230,8 +232,10 @@ def check_site(
     """Return all findings of `join` for a site; `headers_only` skips the data, others as above."""
     began, hint = time.monotonic(), ""
     is_shipped = policy == SitePolicy()
+    of_counts = "Give that file with --policy." if is_shipped else ""
     if is_shipped and policies_below(base):
-        hint, is_shipped = ONLY_FORBIDS, False
+        hint = of_counts = ONLY_FORBIDS
+        is_shipped = False
     if policy.words == OwnWords():  # as a run that takes the file in the folder for its own
         policy = replace(policy, **asdict(words_beside(base)))
     try:
@@ -262,7 +266,7 @@ def check_site(
     # The policy judges settings only with a budget; counts leave whatever that will be.
     if not owner.has_budget:
         unheard: list[Finding] = []
-        with _noted(unheard, hint):
+        with _noted(unheard, of_counts):
             policy.check_counts(site, owner.config)
         # A lab that is alone needs no policy; whoever has one reads here what it refuses.
         refused += map(_before_others, unheard) if is_shipped else unheard
@@ -272,7 +276,7 @@ def check_site(
         )
         for refusal in policy.refusals(site, owner.computation.name, owner.config):
             # The public text of a refused count says what to write.
-            refused.append(_finding(refusal, hint if refusal.code == "CAPE-E168" else fix))
+            refused.append(_finding(refusal, of_counts if refusal.code == "CAPE-E168" else fix))
     if accepted is not None:
         with _noted(refused, "Add subjects, or lower min_subjects in the site's policy."):
             policy.check_size(site, accepted.n_subjects)

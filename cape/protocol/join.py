@@ -150,7 +150,7 @@ def compare_cards(cards: Mapping[str, SiteCard], config: Config) -> None:
         ("E124", "affine", lambda c: c.space.affine),
         ("E124", "template space", lambda c: c.space.template_space or "not said"),
         ("E250", "columns", lambda c: _plain(c) if c.space.kind == "matrix" else ""),
-        ("E124", "mask hash", _plain),
+        ("E124", "mask or atlas", _plain),
         ("E283", "templates", lambda c: c.space.digest),
         ("E204", "number of public cells", lambda c: len(c.counts)),
     ):

@@ -5,8 +5,8 @@ from the operating system; with a seed the result is labelled not private.
 """
 
 import dataclasses
+import math
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
@@ -20,6 +20,7 @@ from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.algorithms.spatial import kurtosis
 from cape.computations import load
+from cape.computations.ica.settings import N_COMPONENTS
 from cape.counting import CountedPeople, counted_together, number_of
 from cape.data.folders import names_below, space_for
 from cape.data.issues import Findings
@@ -27,8 +28,17 @@ from cape.data.matrices import column_of_time
 from cape.data.people import labels_that_recur
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
-from cape.errors import CapeError, CapeWarning, ConfigError, LabelsWarning, SubjectsWarning
+from cape.errors import (
+    CapeError,
+    CapeWarning,
+    ConfigError,
+    LabelsWarning,
+    PrivacyWarning,
+    SubjectsWarning,
+    warn_caller,
+)
 from cape.forecast.comparison import USUAL_SHARE
+from cape.forecast.one_release import room_for
 from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
@@ -41,6 +51,7 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.python.people import (
+    HOW_READ,
     TRANSPOSE,
     Given,
     by_site,
@@ -48,6 +59,7 @@ from cape.python.people import (
     features_of,
     in_python_words,
     is_folder,
+    joined_settings,
     pandas_for,
     people_in,
     privacy_given,
@@ -56,7 +68,7 @@ from cape.python.people import (
     with_names,
 )
 from cape.report import privacy_json, write_results
-from cape.settings.config import ALONE, Config
+from cape.settings.config import ALONE, PRODUCT, Config
 from cape.settings.option import out_of_range
 from cape.settings.question import MAX_OUTCOMES
 from cape.settings.resolved import resolve
@@ -190,6 +202,7 @@ class Result:
         return maps_figure(self.maps, self.outcome.space)
 
 
+USUAL_DELTA = 1e-5
 # Excess kurtosis from which the spatial maps of a matrix are sparse: at the median over the maps,
 # sparse ones of planted matrices had .7 to 8, dense ones -1.
 SPARSE = 0.5
@@ -244,7 +257,23 @@ def _tell_of_time(entries: Iterable[Given]) -> None:
     rises = {column_of_time(one.columns, np.asarray(one.data).T) for one in named}
     if len(rises) == 1 and (name := rises.pop()):
         told = f"column '{name}' only rises in everybody, as time does, and counts as a feature: "
-        warnings.warn(f"{told}leave it out (df.drop(columns='{name}'))", CapeWarning, stacklevel=3)
+        warn_caller(f"{told}leave it out (df.drop(columns='{name}'))", CapeWarning)
+
+
+def _tell_of_empty(arrays: Sequence[Array], columns: Sequence[str]) -> None:
+    """Warn of a column that has no value in some people; ConfigError CAPE-E284: in anybody."""
+    lacking = np.array([np.isnan(X).all(axis=0) for X in arrays])
+    empty = lacking[~lacking.all(axis=1)].sum(axis=0)  # of who has nothing at all others tell
+    if not empty.any():
+        return
+    k = int(np.argmax(empty))
+    name, others = columns[k] if columns else f"{k + 1}", int((empty > 0).sum()) - 1
+    lacks = f"column '{name}'{f' and {others} more have' if others else ' has'} no value in "
+    lacks += f"{empty[k]} of {number_of(len(arrays), 'person')}"
+    do = "leave it out in all, or leave out who lacks it."
+    if empty[k] == len(arrays):
+        raise ConfigError("E284", problem=lacks, do=do)
+    warn_caller(f"{lacks}: {do}", SubjectsWarning)
 
 
 class Consortium:
@@ -264,6 +293,8 @@ class Consortium:
         voxels; plain columns without it.
     truth : array (n_features, n_components), optional
         True maps for comparison.
+    settings : mapping, optional
+        Of every run; ``variable`` and ``orientation`` say how array files of lists are read.
 
     Raises
     ------
@@ -287,19 +318,26 @@ class Consortium:
         *,
         space: FeatureSpace | None = None,
         truth: Array | None = None,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         self._sites: dict[str, tuple[Given, ...] | Path] = {}
+        self._settings = joined_settings(settings)
         named = []
         for site, people in by_site(sites, None).items():
             if is_folder(people):
                 self._sites[site] = Path(people)
                 continue
-            self._sites[site] = given = tuple(map(with_names, several(people)))
+            given = tuple(with_names(person, self._settings) for person in several(people))
+            self._sites[site] = given
             named += [(f"person {m} of {site}", one.columns) for m, one in enumerate(given, 1)]
         self._columns = same_names(named)
         check_apart({s: x for s, x in self._sites.items() if not isinstance(x, Path)})
         _tell_of_time(self._all())
         self._truth, self.space = truth, space
+        flat = space is not None and space.kind == "matrix" and space.shape
+        if space is not None and flat and math.prod(flat) != space.n_features:
+            problem = f"space= of {space.n_features} features in an image of {flat}"
+            raise ConfigError("E284", problem=problem, do="count the pixels again.")
         self.config: Config  # of the last run
         if not self._sites or any(x == () for x in self._sites.values()):
             raise ConfigError("E284", problem="a site without subjects", do="leave it out.")
@@ -311,12 +349,16 @@ class Consortium:
         if not arrays:
             return
         n_features = features_of(arrays, 0 if space is None else space.n_features)
-        if truth is not None:
-            features_of(arrays, len(truth))
+        if truth is not None and len(truth) != n_features:
+            if all(len(X) == len(truth) for X in arrays):
+                features_of(arrays, len(truth))  # it is the people who are features by time
+            problem = f"truth= of shape {np.shape(truth)} for {n_features} features"
+            raise ConfigError("E284", problem=problem, do="give (n_features, n_components).")
         self.space = (
             FeatureSpace.of_matrix(n_features, (), self._columns) if space is None else space
         )
         self._longest = max(map(len, arrays))
+        _tell_of_empty(arrays, self._columns)
 
     def __repr__(self) -> str:
         def size(given: tuple[Given, ...] | Path) -> str:
@@ -345,7 +387,7 @@ class Consortium:
         self,
         *,
         epsilon: float | None = None,
-        delta: float = 1e-5,
+        delta: float = USUAL_DELTA,
         private: bool | None = None,
         computation: str | None = None,
         settings: Mapping[str, object] | None = None,
@@ -380,17 +422,21 @@ class Consortium:
             At a site, no person passed the checks; excluded people raise a `SubjectsWarning`.
         """
         simulation.check_seed(seed)
+        _check_progress(on_progress)
+        settings = self._joined(settings)
         given = privacy_given(epsilon, private, settings)
+        settings = joined_settings(
+            settings, **given, delta=_not_usual(delta), computation=computation
+        )
+        asked = settings.pop("computation", None)
         values: dict[str, object] = {
             "n_sites": len(self._sites),
             "delta": delta,
             **self._shape(),
-            **at_hand(settings or {}, len(self._sites)),
-            **given,
+            **at_hand(settings, len(self._sites)),
         }
-        asked = computation
-        computation = computation or proposed(
-            {**(settings or {}), "feature_space": values.get("feature_space", "mask")}
+        computation = str(asked or "") or proposed(
+            {**settings, "feature_space": values.get("feature_space", "mask")}
         )
         if folders := self._folders():
             values |= simulation.layout_of(folders, {"computation": computation, **values})
@@ -398,25 +444,27 @@ class Consortium:
         if table.simulation_only and seed is None:
             problem = f"{computation} protects nobody and runs with a seed only"
             raise ConfigError("E284", problem=problem, do="give seed=.")
+        values |= self._components(computation, values)
         # Defaults of this method are dropped if the computation lacks the setting.
         options = {option.name for option in dataclasses.fields(table.config)}
-        used = {n: v for n, v in values.items() if n in options or n in (settings or {})}
+        used = {n: v for n, v in values.items() if n in options or n in settings}
         config = table.config.from_input(used)
         self._check_length(config.min_timepoints)
-        if len(self._sites) == 1 and "min_sites" not in (settings or {}):
-            warnings.warn(ALONE, CapeWarning, stacklevel=2)
+        if len(self._sites) == 1 and "min_sites" not in settings:
+            warn_caller(ALONE, CapeWarning)
+        _tell_of_seed(seed, config.private)
         plan = partial(judge_config, table, config, n_sites=len(self._sites), space=self.space)
         plan()  # what needs no data
         sources = {s: self._source(s, people, config) for s, people in self._sites.items()}
         if recurring := labels_that_recur({s: source.stated for s, source in sources.items()}):
-            warnings.warn(recurring, LabelsWarning, stacklevel=2)
+            warn_caller(recurring, LabelsWarning)
         # First: every other figure speaks of all people who are listed.
         counted = counted_together(source.counted for source in sources.values())
         if not counted.all:
-            warnings.warn(counted.sentence, SubjectsWarning, stacklevel=2)
+            warn_caller(counted.sentence, SubjectsWarning)
         for source in sources.values():
             if notice := source.notice:
-                warnings.warn(notice, SubjectsWarning, stacklevel=2)
+                warn_caller(notice, SubjectsWarning)
         # Of a comparison the levels of people decide, which `join` knows.
         judged = plan(n_subjects=counted.listed if config.question is None else None).accepted()
         if not counted.all:
@@ -432,8 +480,8 @@ class Consortium:
         if transport.outcome is None:
             raise TypeError("the run ended without an outcome")
         self.config = config
-        if asked is None and not config.private and _is_sparse(transport.outcome, settings or {}):
-            warnings.warn(FITS_BETTER, CapeWarning, stacklevel=2)
+        if not asked and not config.private and _is_sparse(transport.outcome, settings):
+            warn_caller(FITS_BETTER, CapeWarning)
         return _result(transport.outcome, self._truth, counted)
 
     @in_python_words
@@ -441,7 +489,7 @@ class Consortium:
         self,
         *,
         epsilon: float,
-        delta: float = 1e-5,
+        delta: float = USUAL_DELTA,
         components: int = 0,
         computation: str | None = None,
         settings: Mapping[str, object] | None = None,
@@ -458,15 +506,15 @@ class Consortium:
         -------
         PlannedRun or PlannedComparison
         """
-        values: dict[str, object] = {
-            **self._shape(),
-            **({"n_components": components} if components else {}),
-            **(settings or {}),
-        }
-        name, asked = computation or proposed(values), {"epsilon": epsilon, "delta": delta}
+        given = joined_settings(self._joined(settings), epsilon=epsilon, computation=computation)
+        given = joined_settings(given, delta=_not_usual(delta), n_components=components or None)
+        values: dict[str, object] = {"delta": delta, **self._shape(), **given}
+        name = proposed(values)
+        values.pop("computation", None)
         if folders := self._folders():
-            values |= simulation.layout_of(folders, {"computation": name, **values, **asked})
-        config = load(name).config.from_input({**asked, **values})
+            values |= simulation.layout_of(folders, {"computation": name, **values})
+        values |= self._components(name, values)
+        config = load(name).config.from_input(values)
         counted = counted_together(
             self._source(site, people, config).counted for site, people in self._sites.items()
         )
@@ -474,10 +522,28 @@ class Consortium:
             subjects=counted.counted,
             sites=len(self._sites),
             epsilon=epsilon,
-            delta=delta,
             computation=name,
             settings=values,
         )
+
+    def _joined(self, settings: Mapping[str, object] | None) -> dict[str, object]:
+        """Return the settings of a run; ConfigError CAPE-E012 if they contradict what was read."""
+        asked = joined_settings(settings)
+        if "n_features" in asked and self.space is not None:
+            joined_settings(asked, n_features=self.space.n_features)
+        for name in HOW_READ if any(one.file for one in self._all()) else ():
+            if name in asked and asked[name] != self._settings.get(name):
+                problem = f"{name} = {asked[name]}, and the files of the lists are read already"
+                do = f"give it where they are: Consortium(sites, settings={{'{name}': ...}})."
+                raise ConfigError("E012", problem=problem, do=do)
+        return {**self._settings, **asked}
+
+    def _components(self, computation: str, values: Mapping[str, object]) -> dict[str, object]:
+        """Return R of a temporal run where nobody gave it: what people and features allow."""
+        if computation != PRODUCT or values.get("n_components") or self.space is None:
+            return {}
+        people = len(self._sites) * N_COMPONENTS if self._folders() else self.n_subjects
+        return {"n_components": max(2, min(N_COMPONENTS, people, room_for(self.space.n_features)))}
 
     def _source(
         self, site: str, people: Sequence[Given] | Path, config: Config
@@ -590,14 +656,15 @@ def simulate(
     >>> cape.simulate("study", out="out", private=False)
     PosixPath('.../out/consortium')
     """
+    _check_progress(on_progress)
     if not Path(directory).is_dir():
         problem = f"no folder {directory}"
         raise ConfigError("E284", problem=problem, do="give the folder of a site or of several.")
     if maps is not None and not Path(maps).exists():
         problem = f"no file {maps} of maps"
         raise ConfigError("E284", problem=problem, do="give a file, or the folder of a result.")
-    values = {**(settings or {}), **privacy_given(epsilon, private, settings)}
-    values |= {} if delta is None else {"delta": delta}
+    values = joined_settings(settings, **privacy_given(epsilon, private, settings), delta=delta)
+    _tell_of_seed(seed, values.get("private", "epsilon" in values))
     options = RunOptions(
         out=Path(out),
         through=through,
@@ -661,6 +728,23 @@ def _store_folder() -> Path | None:
     return None if store is None else store.folder
 
 
+def _check_progress(on_progress: object) -> None:
+    if on_progress is not None and not callable(on_progress):
+        problem = f"on_progress={on_progress!r}, which cannot be called"
+        raise ConfigError("E284", problem=problem, do="give cape.ProgressBar().")
+
+
+def _tell_of_seed(seed: int | None, private: object) -> None:
+    if seed is not None and private:
+        text = "with a seed (random_state=) anybody can draw the noise again: NOT PRIVATE"
+        warn_caller(text, PrivacyWarning)
+
+
+def _not_usual(delta: float) -> float | None:
+    """Return a delta that is an argument; None where it may be the usual one of nobody."""
+    return None if delta == USUAL_DELTA else delta
+
+
 def _find_way(through: str) -> Way:
     if through in WAYS:
         return WAYS[through]
@@ -676,9 +760,10 @@ def budget(
     subjects: int,
     sites: int,
     epsilon: float,
-    delta: float = 1e-5,
+    delta: float = USUAL_DELTA,
     components: int = 0,
     computation: str = "",
+    features: int = 0,
     outcomes: int | None = None,
     share: float = USUAL_SHARE,
     settings: Mapping[str, object] | None = None,
@@ -690,7 +775,8 @@ def budget(
     subjects, sites : int; total numbers
     epsilon, delta, settings : as for `Consortium.run`
     components : int; number of maps; 0: as many as the data would allow
-    computation : str; empty: capegica, for images
+    computation : str; empty: capegica for images, capedjica for tables
+    features : int; number of columns of tables (arrays); 0: images of brains
     outcomes, share
         capecontrast: number of differences that are tested, and share of a site's people in the
         second of two levels, 0 to 1.
@@ -712,9 +798,10 @@ def budget(
     Examples
     --------
     >>> cape.budget(subjects=256, sites=4, epsilon=1.0)
-    <PlannedRun 256 people at 4 sites, 12 components, epsilon 1: perhaps>
+    <PlannedRun 256 people at 4 sites, 12 components of images, epsilon 1: perhaps>
     """
     counts: dict[str, object] = {"subjects": subjects, "sites": sites}
+    counts |= {"features": features} if features else {}
     for name, number in counts.items():
         if not isinstance(number, int | np.integer) or number < 1:
             raise out_of_range(name, number, "a whole number, 1 or more", "count.")
@@ -723,13 +810,17 @@ def budget(
         allowed = f"how many are tested, a whole number, 1 to {MAX_OUTCOMES}"
         do = "count them; their columns go into settings={'outcomes': 'hippocampus 2500:5500'}."
         raise out_of_range("outcomes", outcomes, allowed, do)
-    values: dict[str, object] = {
-        "epsilon": epsilon,
-        "delta": delta,
-        "n_components": components or None,
-        "computation": computation or None,
-        **(settings or {}),
-    }
+    if outcomes is not None:
+        computation = computation or "capecontrast"
+    values = joined_settings(
+        settings, epsilon=epsilon, delta=_not_usual(delta), computation=computation
+    )
+    values = {"delta": delta, **joined_settings(values, n_components=components or None)}
+    if features:
+        values = joined_settings(values, feature_space="matrix", n_features=features)
+    if outcomes is not None and values["computation"] != "capecontrast":
+        problem = f"outcomes= belongs to capecontrast, not to {values['computation']}"
+        raise ConfigError("E012", problem=problem, do="drop one of them.")
     return planning.any_budget_of(
         values, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, share=share
     )

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cape.algorithms.estimators import Array
-from cape.errors import CapeError, SubjectsWarning
+from cape.errors import CapeError, ConfigError, SubjectsWarning
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.python.api import Consortium, Result
-from cape.python.people import pandas_for
+from cape.python.people import HOW_READ, pandas_for
 
 TABLE_COLUMNS = (
     *("run", "computation", "status", "epsilon", "delta", "map_r", "q", "seconds"),
@@ -111,11 +111,15 @@ def compare(
     >>> table["forgot epsilon"].reason[:9]
     'CAPE-E013'
     """
-    consortium = Consortium(sites, space=space, truth=truth)
+    if not isinstance(runs, Mapping) or not all(isinstance(x, Mapping) for x in runs.values()):
+        do = "give {'first': {'n_components': 5}, 'second': {...}}."
+        raise ConfigError("E284", problem="runs that are no settings by name", do=do)
+    how = {n: given[n] for given in runs.values() for n in HOW_READ if n in given}
+    consortium = Consortium(sites, space=space, truth=truth, settings=how)
     table: list[ComparedRun] = []
     for name, settings in runs.items():
         run_settings = dict(settings)
-        computation = str(run_settings.pop("computation", ""))
+        computation = str(run_settings.get("computation", ""))
         began = time.perf_counter()
         result = None
         try:
@@ -123,9 +127,7 @@ def compare(
                 # Every run gives the same warnings on the people: show them once.
                 if table:
                     warnings.simplefilter("ignore", SubjectsWarning)
-                result = consortium.run(
-                    settings=run_settings, computation=computation or None, seed=seed
-                )
+                result = consortium.run(settings=run_settings, seed=seed)
             status, reason = result.status, result.reason
         except CapeError as err:
             status, reason = "refused", str(err)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +20,6 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.data.checks import MAX_BAD
-from cape.data.matrices import Orientation
 from cape.data.runs import Person, SiteRun
 from cape.errors import ConfigError
 from cape.protocol.messages import FeatureSpace
@@ -34,6 +34,7 @@ from cape.python.people import (
     in_python_words,
     is_file,
     is_folder,
+    joined_settings,
     mask_of,
     paired,
     pandas_for,
@@ -49,10 +50,13 @@ from cape.simulation.run_loop import OnProgress
 
 if TYPE_CHECKING:
     _Base = object
+    _NotFitted = ValueError
 else:
     try:
         from sklearn.base import BaseEstimator as _Base
+        from sklearn.exceptions import NotFittedError as _NotFitted
     except ImportError:
+        _NotFitted = ValueError
 
         class _Base:
             """Parameters and repr, for use without scikit-learn."""
@@ -75,6 +79,10 @@ else:
                 own = inspect.signature(type(self)).parameters.items()
                 shown = (f"{name}={v!r}" for name, p in own if (v := vars(self)[name]) != p.default)
                 return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class UnfittedError(ConfigError, _NotFitted):
+    """CAPE-E284 of an estimator without a fit; scikit-learn's NotFittedError where it is there."""
 
 
 class JointICA(_Base):
@@ -177,26 +185,24 @@ class JointICA(_Base):
             return self._fit(sites)
 
     def _fit(self, sites: Mapping[str, Any]) -> Self:
-        settings = dict(self.settings or {})
         asked: object = self.n_components  # people, where fit was forgotten
         if not isinstance(asked, int | np.integer):
             problem = "n_components is no whole number"
             do = "people are given to fit: JointICA(20, epsilon=1).fit(people)."
             raise ConfigError("E284", problem=problem, do=do)
-        if self.n_components:
-            settings.setdefault("n_components", self.n_components)
-        templates = self.computation == "capedualreg"  # its templates define the grid
+        settings = joined_settings(
+            self.settings, n_components=self.n_components or None, computation=self.computation
+        )
+        templates = settings.get("computation") == "capedualreg"  # its templates define the grid
         on_grid = settings.get("feature_space", "mask") == "mask" and not templates
         if self.masker is None and on_grid and (mask := mask_of(sites)):
             settings.setdefault("mask", mask)
         # After reading: only a fitted masker has its mask.
-        consortium = Consortium(sites, space=self._space())
+        consortium = Consortium(sites, space=self._space(), settings=settings)
         self.result_: Result = consortium.run(
             epsilon=self.epsilon,
             delta=self.delta,
             private=self.private,
-            settings=settings,
-            computation=self.computation,
             seed=self.random_state,
             on_progress=self.on_progress,
         )
@@ -207,6 +213,13 @@ class JointICA(_Base):
         self.mixing_: Array = np.asarray(np.linalg.pinv(self.unmixing_))
         self.n_features_in_: int = self.components_.shape[1]
         self._config, self._read_in = consortium.config, self.result_.outcome.space
+        if self._config.feature_space == "matrix":  # tables in folders are as arrays are
+            as_given: dict[str, Any] = {
+                "orientation": settings.get("orientation", "time_by_feature"),
+                "detrend": "none",
+                "standardize": "demean",
+            }
+            self._config = replace(self._config, **as_given)
         vars(self).pop("feature_names_in_", None)
         if columns := self.result_.outcome.columns:
             self.feature_names_in_: Array = np.asarray(columns, dtype=object)
@@ -232,7 +245,7 @@ class JointICA(_Base):
         """
         container = self._container()
         arrays = self._arrays(X, confounds)
-        return [container(_centred(one) @ self.unmixing_.T) for one in arrays]
+        return [container(_centred(one, m) @ self.unmixing_.T) for m, one in enumerate(arrays, 1)]
 
     def fit_transform(self, X: Any, y: None = None, **given: Any) -> list[Any]:
         """Fit, then transform the people of all sites in their given order.
@@ -285,8 +298,8 @@ class JointICA(_Base):
         """
         del y
         explained = total = 0.0
-        for person in self._arrays(X):
-            centred = _centred(person)
+        for m, person in enumerate(self._arrays(X), 1):
+            centred = _centred(person, m)
             residual = centred - centred @ self.unmixing_.T @ self.mixing_.T
             explained += float(np.sum(centred**2) - np.sum(residual**2))
             total += float(np.sum(centred**2))
@@ -358,25 +371,29 @@ class JointICA(_Base):
     def _check_fitted(self, method: str) -> None:
         if not hasattr(self, "unmixing_"):
             problem = f"JointICA.{method} before JointICA.fit"
-            raise ConfigError("E284", problem=problem, do="call fit first.")
+            raise UnfittedError("E284", problem=problem, do="call fit first.")
 
     @in_python_words
     def _arrays(self, X: Any, confounds: Sequence[Any] | None = None) -> list[Array]:
         self._check_fitted("transform")
         with TemporaryDirectory() as folder:
             places = _places(folder)
-            if is_folder(X):
-                people: Sequence[Any] = people_of(Path(X), self._config)
+            entries = [] if is_folder(X) else several(paired(X, confounds))
+            if not entries or all(map(is_folder, entries)):
+                people: Sequence[Any] = self._below(X)
             else:
-                given = [
-                    self._entry(person, next(places)) for person in several(paired(X, confounds))
-                ]
+                given = [self._entry(person, next(places)) for person in entries]
                 people = [one.data for one in given]
                 named = [(f"person {m}", one.columns) for m, one in enumerate(given, 1)]
                 same_names([("the fit", self._names), *named])
             arrays = [self._series(person) for person in people]
         features_of(arrays, self.n_features_in_)
         return arrays
+
+    def _below(self, X: Any) -> list[Person]:
+        """Return the people of a folder, or of a list of them."""
+        sites = by_site(X, None).values()
+        return [one for site in sites for one in people_of(site, self._config)]
 
     def _series(self, person: Any) -> Array:
         if isinstance(person, SiteRun):
@@ -398,10 +415,7 @@ class JointICA(_Base):
                 else self.masker.transform(person, confounds)
             )
             confounds = None
-        by_time: Orientation = "time_by_feature"
-        if (self.settings or {}).get("orientation") == "feature_by_time":
-            by_time = "feature_by_time"
-        person, columns, _ = with_names(person, by_time)
+        person, columns, _ = with_names(person, joined_settings(self.settings))
         if is_file(person):
             return Given(run_of(person, confounds, place), file=file)
         array = np.asarray(person)
@@ -438,12 +452,12 @@ def _places(folder: str) -> Iterator[Path]:
     return (Path(folder, f"image-{number}.nii") for number in count(1))
 
 
-def _centred(X: Array) -> Array:
-    """Return X (T, D) minus its means over time; non-finite values count as the mean."""
+def _centred(X: Array, number: int) -> Array:
+    """Return a person (T, D) minus its means over time; non-finite values count as the mean."""
     # The same as in a site's reader, so that fit and transform use the same series.
     bad = ~np.isfinite(X)
     if X.size == 0 or bad.mean() > MAX_BAD:
-        problem = "a subject has no values or too many that are NaN or infinite"
+        problem = f"person {number} has no values or too many that are NaN or infinite"
         do = f"leave it out; allowed {100 * MAX_BAD:g} %."
         raise ConfigError("E284", problem=problem, do=do)
     total = np.where(bad, 0.0, X).sum(axis=0)

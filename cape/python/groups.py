@@ -2,48 +2,48 @@
 
 import re
 import tempfile
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from numbers import Real
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.data.tables import PERSON, SESSION, column_names
-from cape.errors import CapeError, ConfigError, SubjectsWarning
+from cape.data.folders import may_name_a_site
+from cape.data.issues import WHERE_IT_STANDS, UnusableFile
+from cape.data.tables import PERSON, SESSION, column_names, rows_of_people
+from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning, warn_caller
 from cape.frozen import dataclass
 from cape.planning.judge import at_hand
 from cape.privacy.accounting import display_epsilon
-from cape.python.api import simulate
+from cape.python.api import USUAL_DELTA, simulate
 from cape.python.notebook import comparison_html
-from cape.python.people import named_sites, pandas_for, privacy_given
+from cape.python.people import file_fault, joined_settings, named_sites, pandas_for, privacy_given
+from cape.python.question_words import Range, Words, column_words, listed_words
 from cape.report import files
 from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, asked_in
 from cape.report.results import ComparisonFolder, read_folder, sentence
 from cape.settings.documents import toml_text
 from cape.settings.option import did_you_mean, out_of_range
 from cape.settings.own_words import POLICY_FILE
-from cape.settings.question import quoted
 
 Columns = Mapping[str, Sequence[object] | Array]
-Range = tuple[float, float]
-Words = str | Sequence[str]
-# Characters of an argument that an error shows
-MAX_SHOWN = 60
 # What a site writes into its policy, and what is done with a frame
 _KEY, _WORD = r'(?:"[^"]*"|[\w-]+)', r'"[^"]*"'
+_STANDS = re.escape(WHERE_IT_STANDS)
 _OF_FRAMES = (
     (re.compile(r"; see its site-error\.txt"), ""),
     (re.compile(rf"levels\.{_KEY}\.({_KEY}) = ({_WORD})"), r"\2 as \1"),
     (re.compile(rf"write variables\.{_KEY}\.times = ([^ ,;]+)"), r"multiply the column by \1"),
-    (re.compile(r"write as_it_is = (\[.*?\]); such lines stand[^.]*\.toml"), r"give as_it_is=\1"),
+    (re.compile("ask the owner for a narrower range"), "give a narrower range"),
+    (re.compile(rf"write as_it_is = (\[.*?\]); {_STANDS}"), r"give as_it_is=\1"),
     (re.compile(r"write decimal_commas = \[[^)]*\), or numbers"), "write numbers"),
     (re.compile("ask the owner for another range"), "give another range"),
     (re.compile("ask the owner for other levels"), "give other levels"),
 )
+# Columns that name sites
+_OF_SITES: Final = ("site", "site_id", "scanner", "center", "centre", "hospital")
 _SIGNS = re.compile(r"[\t\r\n]")
 
 
@@ -159,9 +159,10 @@ def compare_groups(
     maps: str | Path | None = None,
     as_it_is: Words = "",
     epsilon: float | None = None,
-    delta: float = 1e-5,
+    delta: float = USUAL_DELTA,
     private: bool | None = None,
     out: str | Path | None = None,
+    replace: bool = False,
     settings: Mapping[str, object] | None = None,
     seed: int | None = None,
 ) -> GroupResult:
@@ -193,6 +194,7 @@ def compare_groups(
     epsilon, delta, private, settings, seed
         As for `Consortium.run`; without noise these are least squares.
     out : path, optional; folder for files and page; without it they are deleted
+    replace : bool; give up a finished run in `out`
 
     Returns
     -------
@@ -213,42 +215,49 @@ def compare_groups(
     >>> [(row.contrast, row.fits) for row in found.comparison.effects]
     [('SZ - control', 'yes')]
     """
-    given = privacy_given(epsilon, private, settings)
+    private_or_not = privacy_given(epsilon, private, settings)
     question = {
         "formula": formula,
-        "variables": _in_words("variables", variables),
-        "outcomes": _in_words("outcomes", outcomes),
-        "public": _listed("public", public),
-        "ask": _listed("ask", ask),
+        "variables": column_words("variables", variables),
+        "outcomes": column_words("outcomes", outcomes),
+        "public": listed_words("public", public),
+        "ask": listed_words("ask", ask),
         "among": among,
-        "change": _listed("change", change),
+        "change": listed_words("change", change),
         "test": test,
         "site_effects": site_effects,
     }
-    run_settings = {**question, "delta": delta, **(settings or {}), "computation": "capecontrast"}
-    tables = None if isinstance(sites, str | Path) else _tables_of(sites)
+    # What is left at its default contradicts no setting.
+    usual = {"test": "each", "site_effects": "fixed", "delta": USUAL_DELTA}
+    asked: dict[str, object] = {**question, "delta": delta, "computation": "capecontrast"}
+    given = {name: value for name, value in asked.items() if value != usual.get(name)}
+    run_settings = {**asked, **joined_settings(settings, **given)}
+    tables = _tables_of(sites) if _is_file(sites) or not isinstance(sites, str | Path) else None
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)
         data: Any = sites
         if tables is not None:
             run_settings = {"n_sites": len(tables), **at_hand(run_settings, len(tables))}
-            stated = {**run_settings, **given}
+            stated = {**run_settings, **private_or_not}
             if stated.get("private", True) is not False and "epsilon" not in stated:
                 raise ConfigError("E013", setting="epsilon", do="pass epsilon=, or private=False.")
             data, numbers = base / "sites", count(1)
             needed, may_lack = _columns(run_settings)
+            if len(tables) == 1:
+                _tell_of_sites(tables, needed)
             for name, columns in tables.items():
                 there = column_names(list(map(str, columns)))
                 lacks = [one for one in may_lack if one.lower() not in there]
                 wanted = needed if len(lacks) < len(may_lack) else needed + may_lack
                 _write_table(data / name, columns, numbers, wanted)
-                own = {"lacks": lacks, "as_it_is": _listed("as_it_is", as_it_is).split(", ")}
+                own = {"lacks": lacks, "as_it_is": listed_words("as_it_is", as_it_is).split(", ")}
                 if own := {word: names for word, names in own.items() if any(names)}:
                     (data / name / POLICY_FILE).write_text(toml_text(own), encoding="utf-8")
         try:
             folder = simulate(
                 str(data),
                 out=out or base / "out",
+                replace=replace,
                 epsilon=epsilon,
                 private=private,
                 settings=run_settings,
@@ -272,42 +281,90 @@ def compare_groups(
 
 def _of_frames(text: str) -> str:
     """Return an error of a site's files as one of the frames that were given."""
+    text = _OTHER_UNIT.sub(_range_of_unit, text)
     for there, here in _OF_FRAMES:
         text = there.sub(here, text)
     return text
 
 
-def _listed(name: str, words: Words) -> str:
-    if isinstance(words, str):
-        return words
-    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
-        raise out_of_range(name, type(words).__name__, "text, or a list of texts")
-    return ", ".join(words)
+# A column in another unit: as_it_is keeps none of its values.
+_OTHER_UNIT: Final = re.compile(
+    r"(far )?outside (\S+):([^ ,]+), middle [^;]*?"
+    rf"write variables\.({_KEY})\.times = ([^ ,;]+)([^;]*); if the column is right.*?{_STANDS}"
+)
+
+
+def _range_of_unit(found: re.Match[str]) -> str:
+    """Return the fault of a column in another unit with the range in that unit."""
+    far, low, high, name, times, brings = found.groups()
+    where = "outcomes" if far else "variables"
+    ends = tuple(float(f"{float(end) / float(times):.6g}") for end in (low, high))
+    told = found[0].partition("write variables")[0]
+    told += f"give {where}={{{name.strip(chr(34))!r}: {ends}}} if all sites have that unit, or "
+    return f"{told}multiply the column by {times}{brings}"
 
 
 def _tables_of(sites: Any) -> dict[str, Any]:
     """Return the columns of each site by name; ConfigError CAPE-E284 for anything else."""
 
     def is_table(x: Any) -> bool:
-        if hasattr(x, "columns"):
+        if hasattr(x, "columns") or _is_file(x):
             return True
         return isinstance(x, Mapping) and not any(
-            isinstance(column, Mapping | str) or hasattr(column, "columns") for column in x.values()
+            isinstance(column, Mapping | str | Path) or hasattr(column, "columns")
+            for column in x.values()
         )
 
-    if is_table(sites):
+    if hasattr(sites, "columns") or _is_file(sites) or (sites and is_table(sites)):
         sites = [sites]
     if not isinstance(sites, Mapping):
         sites = {f"site{k}": table for k, table in enumerate(sites, 1)}
     if not sites or not all(map(is_table, sites.values())):
         problem = "sites that are not tables"
-        do = "give a data frame, or columns by name, for each site."
+        do = "give a data frame, columns by name, or the name of a .csv or .tsv for each site; "
+        do += "or the folder that holds a folder of each."
         raise ConfigError("E284", problem=problem, do=do)
-    return {name: _columns_of(name, table) for name, table in named_sites(sites).items()}
+    sites = named_sites(sites)
+    if ignored := [name for name in sites if not may_name_a_site(name)]:
+        do = "rename it: folders of results and of programs have such names."
+        raise ConfigError("E284", problem=f"a site called {ignored[0]!r}", do=do)
+    return {name: _columns_of(name, table) for name, table in sites.items()}
+
+
+def _is_file(x: Any) -> bool:
+    return isinstance(x, str | Path) and Path(x).suffix.lower() in (".csv", ".tsv")
+
+
+def _columns_in(site: str, path: Path) -> dict[str, list[str]]:
+    """Return the cells of a table of people by columns; ConfigError CAPE-E284."""
+    if not path.is_file():
+        raise ConfigError("E284", problem=f"no file {path}", do="correct the name.")
+    try:
+        header, rows = rows_of_people(path)
+        people = [(row, row.cells) for row in rows]
+    except UnusableFile as fault:
+        raise file_fault(path, fault) from fault
+    if odd := next((row for row, cells in people if row.issue or not cells), None):
+        problem = f"the table of {site}, {path}: line {odd.line.number} cannot be read"
+        raise ConfigError("E284", problem=problem, do="correct the line.")
+    return {name: [cells[k] for _, cells in people] for k, name in enumerate(header)}
+
+
+def _tell_of_sites(tables: Mapping[str, Any], needed: Sequence[str]) -> None:
+    """Warn where one table has a column of sites, which makes no sites and is not asked for."""
+    (columns,) = tables.values()
+    names = dict(zip(column_names(list(map(str, columns))), columns, strict=True))
+    asked = column_names(needed)
+    if found := [names[one] for one in _OF_SITES if one in names and one not in asked]:
+        text = f"one table is one site, and its column {found[0]} makes no sites: give "
+        text += f"{{name: rows for name, rows in df.groupby('{found[0]}')}}"
+        warn_caller(text, CapeWarning)
 
 
 def _columns_of(site: str, table: Any) -> Any:
     """Return a table by columns; those that a frame has as its index count as columns."""
+    if _is_file(table):
+        return _columns_in(site, Path(table))
     if not hasattr(table, "columns"):
         return table
     there = list(map(str, table.columns))
@@ -322,49 +379,6 @@ def _columns_of(site: str, table: Any) -> Any:
         if name.lower() not in column_names(there)
     }
     return {**own, **{str(name): table[name] for name in table.columns}}
-
-
-def _in_words(setting: str, columns: object) -> str:
-    """Return columns as the settings write them: ``dx control/SZ, age 18:90``."""
-    if isinstance(columns, str):
-        return columns
-    if not isinstance(columns, Mapping):
-        form = {"variables": "{'dx': ['control', 'SZ'], 'age': (18, 90)}"}
-        allowed = f"a mapping such as {form.get(setting, str({'hippocampus': (2500, 5500)}))}"
-        raise out_of_range(setting, type(columns).__name__, allowed)
-    return ", ".join(
-        f"{_name(str(name))} {_ends_or_levels(setting, name, of)}" for name, of in columns.items()
-    )
-
-
-def _name(name: str) -> str:
-    inside = name.removeprefix("log(").removesuffix(")")
-    return f"log({quoted(inside)})" if name == f"log({inside})" else quoted(name)
-
-
-def _ends_or_levels(setting: str, column: object, of: Any) -> str:
-    name = f"{setting}[{column!r}]"
-    levels = setting == "variables"
-    if levels and isinstance(of, set | frozenset):  # its order is another in every process
-        do = "give a list: the first is the reference."
-        raise out_of_range(name, "a set, which has no order", "levels in their order", do)
-    one_by_one = isinstance(of, Iterable) and not isinstance(of, str | Mapping | set | frozenset)
-    there = list(of) if one_by_one else []
-    numbers = all(isinstance(one, Real) and not isinstance(one, bool) for one in there)
-    if isinstance(of, tuple) and len(of) == 2 and numbers:
-        return f"{of[0]}:{of[1]}"
-    if levels and not numbers and not any(one is None for one in there):
-        return "/".join(quoted(str(level)) for level in there)
-    # Of one number, of none; and a list of 18 and 90 may be either.
-    allowed = "a range as a tuple, or levels as text" if levels else "a range as a tuple"
-    low, high = there if numbers and len(there) == 2 else (18, 90) if levels else (2500, 5500)
-    do = f"write ({low}, {high}) for a range"
-    if levels:
-        do += f", ['{low}', '{high}'] for levels"
-    if levels and isinstance(of, str) and "/" in of:
-        do = f"write {[level.strip() for level in of.split('/')]}"
-    got = repr(of) if len(repr(of)) <= MAX_SHOWN else type(of).__name__  # no columns of people
-    raise out_of_range(name, got, allowed, f"{do}.")
 
 
 def _columns(settings: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -404,7 +418,7 @@ def _write_table(
                 f"{folder.name}: {n_people - n_unlike} of {n_people} rows are the same as others "
             )
             twice += f"in all columns, and count as other people; a column {PERSON} says who is who"
-            warnings.warn(twice, SubjectsWarning, stacklevel=3)
+            warn_caller(twice, SubjectsWarning)
         table = {PERSON: [f"sub-{next(numbers):05}" for _ in range(lengths.pop())], **table}
     folder.mkdir(parents=True)
     # A separator or a line end in somebody's note would make cells, or people, of it.

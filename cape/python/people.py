@@ -4,7 +4,7 @@ import functools
 import os
 import re
 import tomllib
-import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -16,21 +16,24 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.data.file_type import MATRIX_SUFFIXES, suffix_of
-from cape.data.folders import OF_BIDS
+from cape.data.folders import OF_BIDS, sites_below
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.matrices import Orientation, read_matrix
 from cape.data.people import read_people
 from cape.data.runs import Person, SiteRun
 from cape.data.subjects import joined_in_time, read_subject
 from cape.data.tables import read_confounds
-from cape.errors import CapeError, ConfigError, DataError, SubjectsWarning
+from cape.errors import CapeError, ConfigError, DataError, SubjectsWarning, warn_caller
 from cape.planning.people import config_for
 from cape.planning.run_headers import bundled_mask, range_of
-from cape.settings.config import RESERVED, Config
+from cape.python.question_words import question_in_words
+from cape.settings.config import NO_SITE_NAME, Config, is_site_name
 from cape.settings.option import out_of_range
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 
+# Settings that say how array files are read
+HOW_READ: Final = ("variable", "orientation")
 # What to do with people who are features by time
 TRANSPOSE: Final = "X.T, or for files JointICA(settings={'orientation': 'feature_by_time'})"
 
@@ -53,11 +56,11 @@ class Given(NamedTuple):
     file: Path | None = None  # whose name says who the person is
 
 
-def with_names(X: Any, orientation: Orientation = "time_by_feature") -> Given:
+def with_names(X: Any, how: Mapping[str, object] | None = None) -> Given:
     """Return data with the names of its columns and of its file, if there are any.
 
-    An array file, of this `orientation`, or a frame becomes an array (n_timepoints, n_features);
-    others stay as they are.
+    An array file, read as the settings `HOW_READ` of `how` say, or a frame becomes an array
+    (n_timepoints, n_features); others stay as they are.
     ConfigError CAPE-E284: a file that cannot be used.
     """
     if isinstance(X, Given):
@@ -72,12 +75,15 @@ def with_names(X: Any, orientation: Orientation = "time_by_feature") -> Given:
         return Given(real_numbers(X), columns)
     if not is_table(X):
         return Given(X if is_file(X) else real_numbers(X), file=file_behind(X))
-    place = _file_named(X)
+    place, how = _file_named(X), how or {}
+    by_time: Orientation = "time_by_feature"
+    orientation = "feature_by_time" if how.get("orientation") == "feature_by_time" else by_time
+    variable = str(how.get("variable", "X"))
     try:
-        series = read_matrix(SiteRun(path=place, name=place.name), orientation)
+        series = read_matrix(SiteRun(path=place, name=place.name), orientation, variable)
     except UnusableFile as fault:
         by_row = "; a row per time point" if orientation == "time_by_feature" else ""
-        raise _in_words(place, fault, by_row) from fault
+        raise file_fault(place, fault, by_row) from fault
     return Given(np.asarray(series.values.T, dtype=np.float64), series.columns, place)
 
 
@@ -117,12 +123,16 @@ def _file_named(name: str | os.PathLike[str]) -> Path:
     return place
 
 
-def _in_words(place: Path, fault: UnusableFile, more: str = "") -> ConfigError:
+def file_fault(place: Path, fault: UnusableFile, more: str = "") -> ConfigError:
     """Return the verdict on a file as an error of Python."""
     code, values = fault.issue.code, fault.issue.values
     problem = code.problem.format(**values)
     problem = f"{place}: {problem[:1].lower()}{problem[1:]} ({fault.issue.observed})"
     do = code.remedy.format(**values).split(", or ask the owner")[0]
+    if code is IssueCode.TRANSPOSED:
+        do, more = f"transpose it ({TRANSPOSE})", ""
+    if code is IssueCode.NO_VARIABLE:
+        do += ", or name the one to read in settings= (variable)"
     return ConfigError("E284", problem=problem, do=f"{do}{more}.")
 
 
@@ -162,7 +172,7 @@ def people_in(site: str, entries: Sequence[Given], config: Config, findings: Fin
             raise ConfigError("E284", problem=problem, do=do)
         findings.raise_if_blocked()
         if listed.runs_left_out:
-            warnings.warn("; ".join((site, *listed.said)), SubjectsWarning, stacklevel=3)
+            warn_caller("; ".join((site, *listed.said)), SubjectsWarning)
         for person in listed.listed:
             runs = [_run_in(entries[at[os.path.normpath(r.name)]].data, r) for r in person.runs]
             people.append(replace(person, runs=tuple(runs)))
@@ -247,6 +257,24 @@ def pandas_for(what: str) -> Any:
     return pd
 
 
+def joined_settings(settings: object, **given: object) -> dict[str, object]:
+    """Return settings, joined with the arguments that are given: not None or "".
+
+    ConfigError: CAPE-E011 if settings are no mapping, CAPE-E012 if they say something else.
+    """
+    if settings is not None and not isinstance(settings, Mapping):
+        do = "a settings.toml is read with tomllib.load."
+        raise out_of_range("settings", repr(settings)[:60], "a mapping of names and values", do)
+    said = question_in_words(settings or {})
+    given = {name: value for name, value in given.items() if value is not None and value != ""}
+    for name, value in given.items():
+        there = said.get(name, value)
+        if there != value and str(there) != str(value):
+            problem = f"{name}={value!r}, and settings say {there!r}"
+            raise ConfigError("E012", problem=problem, do="drop one of them.")
+    return {**said, **given}
+
+
 def privacy_given(
     epsilon: float | None, private: object, settings: Mapping[str, object] | None
 ) -> dict[str, object]:
@@ -258,7 +286,7 @@ def privacy_given(
         raise out_of_range("private", repr(private), "True, False or None", "None is True.")
     given: dict[str, object] = {} if private is None else {"private": bool(private)}
     if epsilon is not None:
-        if {**(settings or {}), **given}.get("private") is False:
+        if {**joined_settings(settings), **given}.get("private") is False:
             problem = "epsilon= belongs to a private run, private=False has no noise"
             raise ConfigError("E012", problem=problem, do="drop one of them.")
         given["epsilon"] = epsilon
@@ -287,50 +315,86 @@ def paired(X: Any, confounds: Sequence[Any] | None) -> Any:
     return [WithConfounds(*both) for both in zip(people, confounds, strict=True)]
 
 
-def named_sites(sites: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return sites by the text of their name, such as "1"; ConfigError E284: no folder has it."""
-    named: dict[str, Any] = {}
-    for name, people in sites.items():
-        text = str(name)
-        fits = text.isprintable() and not set(text) & set("/\\,") and len(text.encode()) <= 200
-        is_name = name is not None and name == name and bool(text.strip(" ."))  # not NaN
-        if not (fits and is_name) or text in (*RESERVED, *named):
-            do = f"call each by other letters or digits, not , / \\ or {' or '.join(RESERVED)}."
-            raise ConfigError("E284", problem=f"a site called {text[:60]!r}", do=do)
-        named[text] = people
-    return named
-
-
 def by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
     """Return the people of every site: a list, or the folder that holds their files."""
+    if groups is not None and (isinstance(X, Mapping) or is_folder(X)):
+        problem = "groups= with people who are not in a list"
+        do = "drop groups=: the mapping, or the folders, say the site of everybody."
+        raise ConfigError("E284", problem=problem, do=do)
     if isinstance(X, Mapping):
-        return named_sites(X)
+        return named_sites({site: _of_one_site(site, people) for site, people in X.items()})
     if is_folder(X):
-        return {Path(X).name: X}
+        return _sites_in(X)
     people = several(X)
     if groups is None and people and all(map(is_folder, people)):
         names = [Path(folder).resolve().name for folder in people]
         if len(set(names)) == len(names):
-            return dict(zip(names, people, strict=True))
+            return by_site(dict(zip(names, people, strict=True)), None)
     elif groups is None and any(map(_is_person, people)):
         return {"site1": people}
     if groups is None:
-        return {f"site{k}": subjects for k, subjects in enumerate(people, 1)}
-    groups = [*groups]
-    named_sites(dict.fromkeys(groups))
+        return by_site({f"site{k}": subjects for k, subjects in enumerate(people, 1)}, None)
     sites = [str(site) for site in groups]
     if len(sites) != len(people):
         problem = f"{len(sites)} groups for {len(people)} people"
         raise ConfigError("E284", problem=problem, do="name the site of every person once.")
-    return {
-        name: [person for person, site in zip(people, sites, strict=True) if site == name]
-        for name in dict.fromkeys(sites)
-    }
+    if nowhere := next((m for m, site in enumerate(sites, 1) if site in _NO_SITE), 0):
+        problem = f"a site called {sites[nowhere - 1]!r} of person {nowhere} in groups="
+        raise ConfigError("E284", problem=problem, do="name it, or leave the person out.")
+    return named_sites(
+        {
+            name: [person for person, site in zip(people, sites, strict=True) if site == name]
+            for name in dict.fromkeys(sites)
+        }
+    )
+
+
+# What a list, a frame or an array has where nobody named a site
+_NO_SITE: Final = frozenset(("", "None", "nan", "<NA>", "NaT"))
+
+
+def named_sites(sites: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return sites by their names as text; ConfigError CAPE-E284 if one cannot be a name."""
+    names = list(map(str, sites))
+    if odd := [name for name in names if name in _NO_SITE or not is_site_name(name)]:
+        do = f"rename it: {NO_SITE_NAME}."
+        raise ConfigError("E284", problem=f"a site called {odd[0][:60]!r}", do=do)
+    if twice := [name for name, n in Counter(names).items() if n > 1]:
+        problem = f"a site called {twice[0]!r}, and another, too"
+        raise ConfigError("E284", problem=problem, do="rename one of them.")
+    return dict(zip(names, sites.values(), strict=True))
+
+
+def _sites_in(folder: Any) -> dict[str, Path]:
+    """Return the folders of sites in a folder, as `cape simulate` reads it."""
+    return sites_below(Path(folder)) or {Path(folder).resolve().name: Path(folder)}
+
+
+def _of_one_site(site: object, people: Any) -> Any:
+    """Return the people of a mapping's site: a list, or the folder of its files."""
+    if is_folder(people):
+        below = _sites_in(people)
+        if len(below) > 1:
+            problem = f"{people}, given as one site, holds {len(below)}: {', '.join(below)}"
+            raise ConfigError("E284", problem=problem, do="give it alone, or each of them.")
+        return next(iter(below.values()))
+    if _is_person(people):
+        problem = f"site {site} is one {_shown(people)}, not a list"
+        do = "give a list for every site: {'a': [person, person], 'b': [person]}."
+        raise ConfigError("E284", problem=problem, do=do)
+    return people
 
 
 def _is_person(x: Any) -> bool:
     """Whether an entry of X is an image or a table of one person, not the people of a site."""
     return isinstance(x, WithConfounds) or is_file(x) or getattr(x, "ndim", 0) == 2
+
+
+def _shown(x: Any) -> str:
+    """Return what an entry is, in words."""
+    if is_file(x):
+        return "file or image"
+    return "frame" if hasattr(x, "columns") else f"array of shape {np.shape(x)}"
 
 
 # What commands and files call something, and what is written in Python
@@ -365,8 +429,21 @@ def in_python_words(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def several(X: Any) -> Sequence[Any]:
-    if is_file(X):
-        raise ConfigError("E284", problem="one image, not a list", do="put it into a list.")
+    """Return a list; ConfigError CAPE-E284 for one person, for no folder and for anything else."""
+    if isinstance(X, str | os.PathLike) and not Path(X).exists():
+        do = "correct the name."
+        if set(str(X)) & set("*?["):
+            do = f"the names themselves are wanted: sorted(glob.glob({str(X)!r}))."
+        raise ConfigError("E284", problem=f"no folder or file {X}", do=do)
+    if is_file(X) or hasattr(X, "columns") or getattr(X, "ndim", 0) == 2:
+        do = "put it into a list."
+        if hasattr(X, "columns"):
+            do = "give a list with a frame of each person, such as "
+            do += "[rows.drop(columns='subject') for _, rows in df.groupby('subject')]."
+        raise ConfigError("E284", problem=f"one {_shown(X)}, not a list", do=do)
+    if isinstance(X, Mapping) or not isinstance(X, Iterable):
+        problem = f"people as {type(X).__name__}"
+        raise ConfigError("E284", problem=problem, do="give a list of people.")
     return list(X)
 
 
@@ -383,13 +460,20 @@ def features_of(arrays: Sequence[Any], known: int = 0) -> int:
     if shapes := {np.shape(X) for X in arrays if np.ndim(X) != 2}:
         problem = f"people that are not arrays of two axes, but of shape {min(shapes)}"
         raise ConfigError("E284", problem=problem, do=f"{do}.")
+    if not arrays:
+        raise ConfigError("E284", problem="a list without people", do="give one or more.")
     rows, columns = ({np.shape(X)[axis] for X in arrays} for axis in (0, 1))
+    usual = known or Counter(np.shape(X)[1] for X in arrays).most_common(1)[0][0]
     if len(columns) == 1 and known in (0, *columns):
         return int(columns.pop())
     problem = f"arrays of {range_of(rows)} rows and {range_of(columns)} columns"
     problem += f" for {known} features" if known else ", but features are the same in all people"
-    if rows == {known} or (not known and len(rows) == 1):
+    if rows == {known} or (not known and len(rows) == 1 and max(rows) < min(columns)):
         do = f"they look transposed ({TRANSPOSE}): {do}"
+    elif wrong := [m for m, X in enumerate(arrays, 1) if np.shape(X)[1] != usual]:
+        others = f" and {len(wrong) - 1} more" if wrong[1:] else ""
+        has = np.shape(arrays[wrong[0] - 1])[1]
+        problem += f": person {wrong[0]}{others} of {len(arrays)}, with {has}"
     raise ConfigError("E284", problem=problem, do=f"{do}, a row per time point.")
 
 
@@ -431,7 +515,7 @@ def _signals(given: Any) -> Array:
         try:
             given, _ = read_confounds(place, None, [])
         except UnusableFile as fault:
-            raise _in_words(place, fault) from fault
+            raise file_fault(place, fault) from fault
     table = np.asarray(with_names(given).data)
     if table.dtype.kind in "biuf":
         table = np.array(table[:, None] if table.ndim == 1 else table, dtype=np.float64)

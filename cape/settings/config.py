@@ -28,6 +28,9 @@ VERSION = "0.1.0"
 PRODUCT: Final = "capedjica"
 # Names of folders of results, which no site has
 RESERVED: Final = ("consortium", "remote")
+# Of every road that takes names of sites: each is one folder, and one word of site_names
+MAX_SITE_NAME: Final = 200  # bytes
+NO_SITE_NAME: Final = f"not {' or '.join(RESERVED)}, and none with / \\ or a comma, or a dot first"
 # The computation of the form at the top of this project, which owners see first
 FRONT: Final = "capegica"
 
@@ -227,8 +230,8 @@ class Config:
 
     def _check_roster(self) -> None:
         names = self.expected_names
-        if not all(names) or len(set(names)) < len(names) or {*names} & {*RESERVED}:
-            allowed = f"different names, such as local0,local1,local2; not {' or '.join(RESERVED)}"
+        if not all(map(is_site_name, names)) or len(set(names)) < len(names):
+            allowed = f"different names, such as local0,local1,local2; {NO_SITE_NAME}"
             raise out_of_range("site_names", self.site_names, allowed)
         if names and self.n_sites not in (0, len(names)):
             problem = f"n_sites={self.n_sites}, and site_names has {len(names)}"
@@ -336,3 +339,10 @@ class Config:
 def _type_hints(cls: Any) -> dict[str, Any]:
     # Evaluating 80 annotations takes time, and a process asks more than once.
     return typing.get_type_hints(cls)
+
+
+def is_site_name(name: str) -> bool:
+    """Whether a site may have this name: `NO_SITE_NAME` says which may not be."""
+    odd = set(name) & set("/\\,") or name.startswith(".") or name != name.strip()
+    fits = 0 < len(name.encode()) <= MAX_SITE_NAME and name.isprintable()
+    return fits and not odd and name not in RESERVED

@@ -150,7 +150,7 @@ def _word(name: str, word: object) -> str:
 
 def _list(name: str, value: object) -> list[object]:
     if not isinstance(value, list | tuple):
-        raise FoundError(f"{name} is a list")
+        raise FoundError(f'{name} is a list, as {name} = ["..."] above all lines that begin with [')
     return list(value)
 
 

@@ -33,6 +33,7 @@ from cape.errors import (
     LabelsWarning,
     NoiseWarning,
     PrivacyBudgetError,
+    warn_caller,
 )
 from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
 from cape.planning.judge import Judged, at_hand, judge, judge_config, why_refused
@@ -155,6 +156,9 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
     with _stopped_by_sigterm(), folder_lock(work, "this results folder", patience=0.0):
         # Under the lock: what lies here is of a simulation that was stopped or killed.
         state = None if options.replace else read_state(work, setup, sites)
+        there = any(path.is_dir() for path in (work / "remote" / "transfer", out / "consortium"))
+        if state is not None and IN_PLACE in state and not there:
+            state = None  # somebody moved its results away
         if state is None:
             _leave_run(work, sites)
             empty(work)
@@ -316,7 +320,7 @@ def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
         if lists[site].doubled:
             findings.raise_if_blocked()
     if recurring := labels_that_recur({site: people.stated for site, people in lists.items()}):
-        warnings.warn(recurring, LabelsWarning, stacklevel=3)
+        warn_caller(recurring, LabelsWarning)
     return lists
 
 
@@ -324,7 +328,7 @@ def warn_of_noise(judged: Judged) -> None:
     """Warn of low quality that the settings accept."""
     if judged.low_quality is not None:
         reason = str(judged.low_quality.fields["problem"]).removeprefix("No: ")
-        warnings.warn(f"too few people for this budget: {reason}.", NoiseWarning, stacklevel=4)
+        warn_caller(f"too few people for this budget: {reason}.", NoiseWarning)
 
 
 def _chosen(
@@ -340,7 +344,7 @@ def _chosen(
     if settings_beside(directory) is None:
         _check_enough(chosen)
     if len(sites) == 1 and "min_sites" not in chosen:
-        warnings.warn(ALONE, CapeWarning, stacklevel=3)
+        warn_caller(ALONE, CapeWarning)
     chosen = at_hand(chosen, len(sites))
     # In a real run the owner counts and names the sites.
     if str(chosen.setdefault("n_sites", len(sites))) == str(len(sites)):

@@ -5,7 +5,6 @@
 ``process``  a new process per party and round, like ``python local.py`` and ``remote.py``
 """
 
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -16,7 +15,7 @@ from typing import Any
 from cape.computations import configured
 from cape.engines.coinstac.documents import Document
 from cape.engines.coinstac.site import NOTICE_FILE
-from cape.errors import CapeWarning, ConfigError, SubjectsWarning
+from cape.errors import CapeWarning, ConfigError, SubjectsWarning, warn_caller
 from cape.frozen import dataclass
 from cape.protocol.phases import Computation
 from cape.settings.config import Config
@@ -124,7 +123,7 @@ def _run_to_end(transport: transports.Transport, play: Play) -> None:
         last = transport.go_on(play.state)
         at = f"exchange {last.exchange} of {last.exchanges}"
         text = f"goes on at {at}, where it was stopped; only the rest of its plan is charged"
-        warnings.warn(text, CapeWarning, stacklevel=4)
+        warn_caller(text, CapeWarning)
     # Elsewhere a container or an engine has homes of sites that end with it.
     keep = partial(write_state, play.work) if play.setup.through in WAYS else None
     run_loop.run_to_end(transport, _telling(play), epsilon=epsilon, last=last, keep=keep)
@@ -140,7 +139,7 @@ def _telling(play: Play) -> run_loop.OnProgress:
 
     def on_progress(line: run_loop.ProgressLine) -> None:
         for lines in notices(waiting.pop()).values() if waiting else ():
-            warnings.warn("\n".join(lines), SubjectsWarning, stacklevel=4)
+            warn_caller("\n".join(lines), SubjectsWarning)
         if then is not None:
             then(line)
 

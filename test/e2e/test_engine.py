@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -401,3 +402,36 @@ def test_sigterm_stops_the_service_with_exit_0(capsys):
         client.close()
     assert code == 0
     say(capsys, f"SIGTERM: exit 0 after {seconds:.2f} s")
+
+
+def test_nothing_of_the_engine_outlives_who_started_it(tmp_path) -> None:
+    """A caller's time-out ended the script, and its build went on for minutes."""
+    mark, programs, there = "97531", tmp_path / "programs", tmp_path / "building"
+    programs.mkdir()
+    slow = f'case "$*" in *" build "*) touch {there}; exec sleep {mark} ;; esac'
+    for name in ("podman", "npm", "apt-get", "debootstrap"):
+        (programs / name).write_text(f"#!/bin/sh\n{slow if name == 'podman' else ''}\n")
+        (programs / name).chmod(0o755)
+    apart = ("CAPE_ENGINE", "DOCKER_HOST", "CAPE_ENGINE_TESTS")
+    environment = {name: value for name, value in os.environ.items() if name not in apart}
+    environment |= {
+        "PATH": f"{programs}:{os.environ['PATH']}", "CAPE_ENGINE_FOLDER": str(tmp_path / "engine"),
+    }  # fmt: skip
+
+    def until(done: Callable[[], bool]) -> None:
+        end = time.monotonic() + 300
+        while not done():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    def building() -> bool:
+        lines = (path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline"))
+        return any(mark.encode() in line for line in lines)
+
+    script = subprocess.Popen([ROOT / "packaging" / "with-engine.sh", "true"], env=environment)
+    try:
+        until(lambda: there.exists() and building())
+    finally:
+        script.terminate()
+        script.wait()
+    until(lambda: not building())

@@ -212,10 +212,13 @@ def test_with_drop_outs_the_survivors_of_a_host_finish(federation, memory, tmp_p
         return "local1" not in state.remaining
 
     try:
-        kill_at(federation, job, 10, stop)
+        job_id = kill_at(federation, job, 10, stop)
         # Twice its patience, and it is lost: nothing else happens in that time.
         federation.wait(lost, 20 * PATIENCE)
         state = federation.reached(job, 10_000)
+        # FLARE waits for the lost site's word at the end: an owner saw RUNNING for minutes.
+        federation.wait(lambda: "FINISHED" in federation.status(job_id), 120)
+        assert federation.status(job_id) == "FINISHED:COMPLETED"
     finally:
         for pid in frozen:
             os.kill(pid, signal.SIGKILL)

@@ -46,8 +46,8 @@ def fuzz(name: str, seconds: int, corpus: Path, found: Path) -> tuple[int, str]:
     for i, seed in enumerate(targets.TARGETS[name].seeds):
         (seeds / f"seed-{i:03d}").write_bytes(seed[:LONGEST_INPUT])
     environment = {
-        **os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}", "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
+        **os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE, HERE.parent))),
+        "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     done = subprocess.run(
         [

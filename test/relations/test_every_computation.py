@@ -1,4 +1,4 @@
-"""Relations 4, 5, 9, 12 and 13 of every computation: whole runs in memory, compared two by two.
+"""Relations 1, 2, 4, 5, 9, 12 and 13 of every computation: two whole runs are compared.
 
 Four sites whose people have planted maps, or are rows of a table of two views.  All noise follows
 from a seed, so no run differs from the last.  Comparisons of all kinds are in test_comparison.py.
@@ -128,6 +128,28 @@ def error(outcome: Outcome, best: Outcome) -> float:
         return float(1 - match_maps(outcome.A, MAPS).mean)
     one, other = answer(outcome), answer(best)
     return float(np.linalg.norm(one - other) / np.linalg.norm(other))
+
+
+# -- 1, 2: units and constants ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in PRIVATE if "ica" in name] + ["capedualreg"])
+def test_1_2_maps_know_no_unit_of_people_or_sites_and_no_mean(name) -> None:
+    """Each site in a unit of its own, as files are read by default; noise knows the data."""
+    times = {"local0": 1000.0, "local1": 0.001, "local2": 1.0}
+    arrays = {site: [X.T for X in each] for site, each in helper.datasets().items()}
+    moved = {
+        site: [times[site] * (X + 100.0 * m) for m, X in enumerate(each)]
+        for site, each in arrays.items()
+    }
+    settings = helper.settings_of(name, **helper.SHORTER.get(name, {}), private=False)
+    settings = {k: v for k, v in settings.items() if k not in ("epsilon", "standardize")}
+    space = helper.templated() if name == "capedualreg" else FeatureSpace.of_matrix(12)
+    one, other = (
+        cape.Consortium(sites, space=space).run(computation=name, settings=settings, seed=3).maps
+        for sites in (arrays, moved)
+    )
+    np.testing.assert_allclose(other, one, rtol=2e-3, atol=2e-3)  # float32
 
 
 # -- 4, 5: order and names -------------------------------------------------------------------------

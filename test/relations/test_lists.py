@@ -68,8 +68,7 @@ def laid_out(folder: Path, names: str) -> list[Path]:
             table(files[-1], series(p, s))
     one_run = f"sub-03\t{'run' if '_run-' in names else 'ses'}-2\n"
     rows = "participant_id\texclude\nsub-02\t1\n" + one_run
-    beside = folder / "h1" if names.startswith("h{s}") else folder
-    (beside / "participants.tsv").write_text(rows)
+    (folder / "participants.tsv").write_text(rows)
     if ".nii" in names:
         mask = nib.Nifti1Image(np.ones((2, 2, 2), np.uint8), np.diag([8.0, 8, 8, 1]))
         mask.to_filename(folder / "mask.nii.gz")

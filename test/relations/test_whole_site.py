@@ -227,6 +227,16 @@ BY_RULE: dict[str, tuple[dict[str, Any], Rules]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("mean", [0.0, 100.0])
+def test_a_volume_of_zeros_is_told_where_it_outweighs_all_others(tmp_path, mean: float) -> None:
+    """One in 30 of everybody was nine tenths of all variance, without a word."""
+    study = copy(tmp_path / "study", SERIES)
+    for path in (study / "b").iterdir():
+        _cells(lambda X: _put(7, 0.0)(X + mean))(path)
+    said = [found.private for found in validate(study, policy=SitePolicy.of_simulation())]
+    assert any("CAPE-W135 Volumes of a subject are zero" in text for text in said) == (mean > 0)
+
+
 @pytest.mark.parametrize("kind", BY_RULE)
 def test_every_road_says_how_many_people_count_and_by_which_rules(
     tmp_path: Path, kind: str

@@ -78,6 +78,8 @@ class Federation:
         # Pictures take longer than all the rest.
         hidden = helper.no_pictures(folder / "hidden")
         self.environment = {**os.environ, "PYTHONPATH": f"{hidden}{os.pathsep}{ROOT}"}
+        # Seconds that a server waits at the end for the word of a site that is gone (docs/flare.md)
+        self.environment["NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT"] = "5"
         self.sites = sorted(path.name for path in data.iterdir() if path.is_dir())
         self.kits = provision(folder, self.sites)
         self.running: dict[str, subprocess.Popen[bytes]] = {}

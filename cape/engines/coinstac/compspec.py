@@ -161,7 +161,7 @@ def _owner_input(spec: Field[Any], hint: object, text: Text) -> dict[str, Any]:
     said = f"{text.help}  " if text.help else ""
     allowed = f"Allowed: {values_text(spec, hint, text.unit)}."
     # Errors name a setting.
-    tooltip = f"{said}{allowed}  {default}Messages call it {spec.name}."
+    tooltip = f"{said}{allowed}  {default}Errors say {spec.name}."
     widget["tooltip"] = tooltip.replace("`", "")
     if spec.default is not MISSING:
         widget["default"] = spec.default

@@ -20,8 +20,8 @@ import re
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,8 @@ MAX_ERROR_TEXT = 1000
 START_PATIENCE = 60.0
 # Seconds in which sites can receive the reason why a run ended.
 FAREWELL = 15.0
+# Seconds between lines of the log that name the sites without an answer.
+TELL_EVERY = 60.0
 MAX_CACHE = 2 * wire.MAX_DOCUMENT
 
 
@@ -361,13 +363,16 @@ class AggregatorRounds:
         refused: dict[str, str] = {}
         for _ in range(MAX_CALLS):
             missing = [s for s in state.remaining if s not in arrived and s not in refused]
-            for site, raw in ask(self._questions(state, missing), timeout) if missing else ():
-                answer = _read_answer(raw)
-                if answer.output is not None:
-                    arrived[site] = len(raw)
-                    yield site, answer.output
-                elif not answer.error.startswith(MAY_ASK_AGAIN):
-                    refused[site] = answer.error
+            heard: set[str] = set()
+            with _telling_whom_it_awaits(missing, heard):
+                for site, raw in ask(self._questions(state, missing), timeout) if missing else ():
+                    heard.add(site)
+                    answer = _read_answer(raw)
+                    if answer.output is not None:
+                        arrived[site] = len(raw)
+                        yield site, answer.output
+                    elif not answer.error.startswith(MAY_ASK_AGAIN):
+                        refused[site] = answer.error
         survives = self._config.aggregation == "secagg"
         everybody = state.iteration == 0 or not survives or not arrived
         # The first exchange needs all sites: it fixes the roster.
@@ -407,6 +412,27 @@ class AggregatorRounds:
             for path in sorted(self.results.rglob("*"))
             if path.is_file()
         }
+
+
+@contextmanager
+def _telling_whom_it_awaits(asked: Sequence[str], heard: set[str]) -> Iterator[None]:
+    """Log every minute which sites have not answered: `heard` grows meanwhile."""
+    import logging  # no exchange needs it at a site
+
+    done = threading.Event()
+
+    def tell() -> None:
+        while not done.wait(TELL_EVERY):
+            if waiting := [site for site in asked if site not in heard]:
+                logging.getLogger("cape").info("waiting for %s", ", ".join(waiting))
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
 
 
 def _read_answer(raw: Any) -> Answer:

@@ -57,3 +57,13 @@ def test_a_run_that_promises_nothing_has_no_entry(tmp_path, typed) -> None:
     folder = folder_of(tmp_path, private=False)
     words = ["report", str(folder), "--registry", "--contact", "X", "--purpose", "y"]
     assert "this run promises nothing" in typed(*words, code=2).err
+
+
+def test_a_folder_without_the_file_says_so(tmp_path, typed) -> None:
+    """It said that the system refuses a file."""
+    folder = folder_of(tmp_path)
+    (folder / "privacy.json").unlink()
+    words = ["report", str(folder), "--registry", "--contact", "X", "--purpose", "y"]
+    told = typed(*words, code=2).err
+    assert "CAPE-E017" in told
+    assert "privacy.json: No such file" in told

@@ -1,5 +1,6 @@
 """``cape validate``: everything that is wrong, in one go, with what to do about it."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ import pytest
 
 import cape
 from cape.cli import main
+from cape.data.space import MASKS
 from cape.errors import ConfigError
 from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.site.ledger_file import LifetimeLedgerFile
@@ -53,6 +55,19 @@ def test_a_consortium_that_fits_is_ready_with_a_table_its_needs_and_exit_0(plan,
         " MB of memory (", " MB of disk (", "handshake of the sites: they fit",
     ):  # fmt: skip
         assert part in text, part
+
+
+def test_the_mask_hash_that_is_printed_is_one_that_the_setting_takes(plan, typed):
+    """It printed 16 digits, which were refused, as was what the manual told the owner to set."""
+    site = plan / "local0"
+    shutil.copy(MASKS / "MNI152-10mm.nii.gz", site / "mask.nii.gz")
+    words = ["validate", str(site), "--fast", "--set", "mask=file"]
+    printed = re.search(r"mask_hash (\w{64});", typed(*words).out)
+    assert printed
+    of_file = hashlib.sha256((site / "mask.nii.gz").read_bytes()).hexdigest()
+    for pinned in (printed[1], of_file):
+        typed(*words, "--set", f"mask_hash={pinned}")
+    assert "CAPE-E124" in typed(*words, "--set", f"mask_hash={of_file[::-1]}", code=1).out
 
 
 def test_fast_looks_at_headers_and_tables_only_and_says_so(plan, typed):

@@ -65,9 +65,6 @@ def stopped(folder: Path, settings: Config, code: str, *parts: str) -> DataError
     return found.error
 
 
-# ------------------------------------------------------------------------------- people
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
     """Return the results of a run with a person at two sites and a subject of wild values."""
@@ -122,9 +119,6 @@ def test_values_past_a_clip_bound_are_clipped_and_no_fraction_of_them_is_publish
     for event in events:
         assert event["clip_int"] < 2**62
         assert event["delta_int"] <= 2 * event["clip_int"] + 1
-
-
-# ------------------------------------------------------------------------------- features
 
 
 def test_other_names_of_columns_are_found_within_a_site(tmp_path):

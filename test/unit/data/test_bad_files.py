@@ -195,8 +195,6 @@ def test_a_bad_file_is_named_and_takes_no_memory(tmp_path, config, name, write, 
     assert name not in found.error.public
 
 
-# -- what others send ------------------------------------------------------------------------------
-
 SPACE = FeatureSpace.of_matrix(6)
 
 

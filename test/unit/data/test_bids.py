@@ -78,7 +78,7 @@ def test_two_echoes_are_one_run_in_two_versions(tmp_path):
     discover(tmp_path, {}, CONFIG, findings)
     (refused,) = findings.listing()
     assert (refused.code, refused.severity) == ("CAPE-E105", "E")
-    assert "echo-1 or " in refused.private
+    assert 'bids_filter = "echo-1" or bids_filter = "echo-2"' in refused.private
     findings = Findings("B")
     config = replace(CONFIG, bids_filter=CONFIG.bids_filter + "_echo-2")
     (one,) = discover(tmp_path, {}, config, findings)
@@ -89,8 +89,6 @@ def test_numbers_in_names_count_by_their_value():
     assert sorted(["b10", "b9", "B1", "b"], key=natural_key) == ["b", "B1", "b9", "b10"]
     assert sorted(["b", "2", "a", "10"], key=natural_key) == ["2", "10", "a", "b"]
 
-
-# -- typed layouts: whose each file is in one way, or the site is refused --------------------------
 
 # Pattern, path, and (person, session, run); "": it does not fit; "two": it fits in two ways
 PATHS = [

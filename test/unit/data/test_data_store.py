@@ -99,8 +99,6 @@ def test_the_command_says_what_it_holds_and_removes_a_person_a_folder_or_all(
     assert typed("--clear") == ["nothing is kept"]
 
 
-# -- bases: built once on a computer, not by every process ----------------------------------------
-
 GRID = np.diag([10.0, 10.0, 10.0, 1.0])
 
 

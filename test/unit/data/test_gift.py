@@ -145,9 +145,6 @@ def test_settings_that_gift_s_file_cannot_answer_are_refused(changed: Any, said:
         config_of(**changed)
 
 
-# -- of whole sites --------------------------------------------------------------------------------
-
-
 def study(folder: Path, sizes: tuple[int, ...] = (60, 70, 80), effect: float = 0.5) -> Path:
     """Sites whose patients differ by `effect` (Fisher z) in the edge of the first two components.
 

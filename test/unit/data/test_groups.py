@@ -186,8 +186,6 @@ def test_a_column_of_outcomes_is_there_or_stated_as_lacking(tmp_path) -> None:
     assert "no outcome of the comparison" in said(findings)
 
 
-# -- change --------------------------------------------------------------------------------------
-
 TWICE = """participant_id\tsession_id\tleft\tright\twmh\tage
 sub-01\tses-1\t3000\t10\t1\t30
 sub-01\t2\t4000\tn/a\t10\t31

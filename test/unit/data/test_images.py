@@ -1,5 +1,6 @@
 """Reading images and masks: against nibabel, against the same image stored in another way."""
 
+import hashlib
 import itertools
 from dataclasses import replace
 from pathlib import Path
@@ -48,9 +49,6 @@ def save(path: Path, image: nib.spatialimages.SpatialImage) -> SiteRun:
     return run_of(path)
 
 
-# ------------------------------------------------------------------------------- masks
-
-
 @pytest.mark.parametrize("mm", BUNDLED)
 def test_bundled_masks_are_those_of_the_published_table(mm):
     space = mask_space(replace(CONFIG, mask=f"MNI152-{mm}mm"))
@@ -86,17 +84,31 @@ def test_a_mask_stored_with_other_axes_has_the_same_digest(tmp_path):
 
 def test_a_missing_mask_and_another_mask_than_the_owners_are_told_apart(tmp_path):
     config = replace(CONFIG, mask="file")
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match="CAPE-E101"):
         mask_space(config, tmp_path, site="B")
-    assert caught.value.code == "CAPE-E101"
     mask_file(tmp_path, np.eye(3)[:, :, None].repeat(3, axis=2))
     digest = mask_space(config, tmp_path).digest
     assert mask_space(replace(config, mask_hash=digest.upper()), tmp_path).digest == digest
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match="CAPE-E124") as caught:
         mask_space(replace(config, mask_hash="0" * 64), tmp_path, site="B")
-    assert caught.value.code == "CAPE-E124"
     assert digest in caught.value.detail
     assert "0" * 64 in caught.value.detail
+
+
+def test_what_sha256sum_prints_of_the_owners_file_pins_the_mask_and_the_atlas(tmp_path):
+    # An owner did so, as the manual said, and every site with the right file was refused.
+    values = np.eye(3)[:, :, None].repeat(3, axis=2)
+    for config, name in (
+        (replace(CONFIG, mask="file"), "mask.nii.gz"),
+        (replace(CONFIG, feature_space="atlas", basis="none"), "atlas.nii.gz"),
+    ):
+        path = mask_file(tmp_path, values, name) / name
+        pinned = replace(config, mask_hash=hashlib.sha256(path.read_bytes()).hexdigest())
+        assert mask_space(pinned, tmp_path) == mask_space(config, tmp_path)
+        mask_file(tmp_path, values[::-1] * 1, name)
+        with pytest.raises(DataError) as caught:
+            mask_space(pinned, tmp_path)
+        assert "the SHA-256 of the file or the hash that cape" in caught.value.detail
 
 
 def test_a_mask_that_is_too_large_names_a_workable_one(tmp_path):
@@ -123,9 +135,6 @@ def test_an_atlas_of_probabilities_is_refused(tmp_path):
     mask_file(tmp_path, np.full((3, 3, 3), 0.5), "atlas.nii.gz")
     with pytest.raises(DataError, match="CAPE-E122"):
         mask_space(replace(CONFIG, feature_space="atlas"), tmp_path)
-
-
-# ------------------------------------------------------------------------------- images
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])

@@ -98,8 +98,6 @@ def test_a_missing_table_stops_a_run_that_reads_images_too(tmp_path: Path) -> No
     assert "gone.tsv, of tables in site-policy.toml" in findings.listing()[0].private
 
 
-# -- whom a table of outcomes leaves out -----------------------------------------------------------
-
 ROWS = "participant_id\tdx\tvolume\tnote\texclude\n1\ta\t3\t\t\n2\tb\t4\t\t1\n3\tb\t5\t\t0\n"
 
 

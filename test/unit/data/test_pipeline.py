@@ -39,9 +39,6 @@ def matrices(folder: Path, *shapes: tuple[int, int], runs: int = 1) -> list[np.n
     return made
 
 
-# ------------------------------------------------------------------------------- one run
-
-
 def test_variance_gives_every_row_unit_spread_and_leaves_constant_rows_at_zero():
     rng = np.random.default_rng(0)
     raw = 1000 + rng.standard_normal((6, 40)) * np.array([[1e-1], [1], [9], [1], [1], [1]])
@@ -63,9 +60,6 @@ def test_nan_and_infinite_entries_count_and_end_near_zero():
     assert quality.bad_fraction == 2 / 250
     assert np.isfinite(cleaned).all()
     assert abs(cleaned[1, 3]) < 1.0
-
-
-# ------------------------------------------------------------------------------- a site
 
 
 def test_runs_of_a_subject_are_cleaned_one_by_one_and_joined_in_time(tmp_path):
@@ -98,9 +92,8 @@ def test_a_file_that_changes_after_acceptance_is_refused(tmp_path):
     loaded = load_site(tmp_path, {}, CONFIG, site="B")
     path = tmp_path / "sub-1_run-0.npy"
     np.save(path, np.load(path) + 1)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match="CAPE-E161") as caught:
         list(reduce_again(loaded, None, CONFIG))
-    assert caught.value.code == "CAPE-E161"
     assert "sub-1" in caught.value.detail
     assert "sub-1" not in str(caught.value)
     path.unlink()
@@ -197,9 +190,6 @@ def test_importing_the_data_layer_loads_numpy_and_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-# ------------------------------------------------------------------------------- a fine mask
 
 
 def test_a_mask_finer_than_3_mm_is_reduced_as_by_its_basis_without_that_basis_in_memory(tmp_path):

@@ -66,9 +66,6 @@ def volumes_multiplied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-# ------------------------------------------------------------------------------- parallel grids
-
-
 @pytest.mark.parametrize("dtype", [np.int16, np.uint8, np.float32, np.float64, ">i2"])
 @pytest.mark.parametrize(
     ("voxel", "shift"), [(4.0, 0.0), (4.0, 0.7), (3.0, -0.4), (1.5, 0.3), (5.0, -9.0)]
@@ -119,9 +116,6 @@ def test_smoothing_on_the_masks_own_grid_gives_the_bits_of_the_general_form(
         quick, plain = both(tmp_path / "run.nii.gz", own, how, monkeypatch)
         np.testing.assert_array_equal(quick, plain)
     assert len(volumes_multiplied) == 6
-
-
-# ------------------------------------------------------------------------------- turned grids
 
 
 def turn(*degrees: float) -> np.ndarray:
@@ -227,9 +221,6 @@ def peak_of():
         return size
 
     return peak
-
-
-# ------------------------------------------------------------------------------- gzip
 
 
 @pytest.fixture(params=[gzip.GzipFile, images.GzipFile])

@@ -29,6 +29,13 @@ def image(maps: np.ndarray = MAPS, affine: np.ndarray = AFFINE) -> nib.Nifti1Ima
     return nib.Nifti1Image(volume, affine)
 
 
+def why_refused(path, space: FeatureSpace = SPACE, **how) -> str:
+    with pytest.raises(DataError, match="E280 The templates at site B") as caught:
+        with_templates(space, path, site="B", **how)
+    assert caught.value.detail not in caught.value.public
+    return caught.value.detail
+
+
 def test_an_image_on_the_grid_gives_the_maps_at_the_voxels_of_the_mask(tmp_path) -> None:
     nib.save(image(), tmp_path / "templates.nii.gz")
     found = with_templates(SPACE, tmp_path, site="B")
@@ -80,25 +87,17 @@ def bad(name: str) -> np.ndarray:
 )
 def test_maps_that_cannot_be_templates_are_refused(tmp_path, name, words) -> None:
     np.save(tmp_path / "templates.npy", bad(name))
-    with pytest.raises(DataError, match="E280 The templates at site B") as caught:
-        with_templates(SPACE, tmp_path, site="B")
-    assert words in caught.value.detail
-    assert words not in caught.value.public
+    assert words in why_refused(tmp_path)
 
 
 def test_no_file_another_grid_and_no_image_are_refused(tmp_path) -> None:
-    def detail() -> str:
-        with pytest.raises(DataError, match="E280") as caught:
-            with_templates(SPACE, tmp_path, site="B")
-        return caught.value.detail
-
-    assert "none of templates.nii.gz" in detail()
+    assert "none of templates.nii.gz" in why_refused(tmp_path)
     shifted = AFFINE.copy()
     shifted[0, 3] = 1.0
     nib.save(image(affine=shifted), tmp_path / "templates.nii")
-    assert "displaced by 1 mm" in detail()
+    assert "displaced by 1 mm" in why_refused(tmp_path)
     (tmp_path / "templates.nii.gz").write_bytes(b"no image")
-    assert "cannot be used" in detail()
+    assert "cannot be used" in why_refused(tmp_path)
 
 
 def test_an_image_of_templates_is_measured_before_it_is_unpacked(tmp_path) -> None:
@@ -108,20 +107,17 @@ def test_an_image_of_templates_is_measured_before_it_is_unpacked(tmp_path) -> No
     for shape in ((*SPACE.shape, 30000), (*SPACE.shape[:2], 30000, 3)):
         nib.save(nib.Nifti1Image(np.zeros(shape, np.uint8), AFFINE), tmp_path / "templates.nii.gz")
         tracemalloc.start()
-        with pytest.raises(DataError, match="E280") as caught:
-            with_templates(SPACE, tmp_path, site="B")
+        told = why_refused(tmp_path)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert re.search("at most|as wide as no head", caught.value.detail)
+        assert re.search("at most|as wide as no head", told)
         assert peak < 2**23, (shape, peak)  # positions in one volume are 8 bytes each
 
 
 def test_too_many_numbers_are_refused(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(templates, "MAX_TEMPLATE_NUMBERS", 50)
     np.save(tmp_path / "templates.npy", MAPS)
-    with pytest.raises(DataError) as caught:
-        with_templates(SPACE, tmp_path, site="B")
-    assert "coarser grid" in caught.value.detail
+    assert "coarser grid" in why_refused(tmp_path)
 
 
 def test_the_maps_of_a_finished_run_are_templates_by_its_folder_or_their_file(tmp_path) -> None:
@@ -149,9 +145,7 @@ def test_maps_of_another_grid_are_resampled_where_they_say_that_they_are_of_the_
     here = np.argwhere(LABELS > 0) * 8.0
     assert np.allclose(found, here, atol=1e-2)
     assert np.array_equal(_coarse(found * (1 + 1e-12)), found)
-    with pytest.raises(DataError) as caught:
-        with_templates(SPACE, path, site="B")
-    assert "mask" in caught.value.detail
+    assert "mask" in why_refused(path)
 
 
 def test_one_volume_is_no_set_of_maps(tmp_path) -> None:
@@ -171,9 +165,8 @@ def test_a_file_of_maps_is_read_up_to_a_bound(tmp_path, name, monkeypatch) -> No
         np.save(path, MAPS)
     else:
         path.write_text("\n".join(",".join(map(repr, row)) for row in MAPS.tolist()))
-    with pytest.raises(DataError) as caught:
-        with_templates(FeatureSpace.of_matrix(len(MAPS)), tmp_path, site="B")
-    assert "more than 0 MiB, at most 20 numbers" in caught.value.detail
+    told = why_refused(tmp_path, FeatureSpace.of_matrix(len(MAPS)))
+    assert "more than 0 MiB, at most 20 numbers" in told
     assert templates.number_of_maps(tmp_path) == 0
 
 
@@ -182,8 +175,7 @@ def test_maps_that_stay_at_a_site_may_be_more_than_those_that_are_sent(tmp_path,
     monkeypatch.setattr(templates, "MAX_TEMPLATE_NUMBERS", 50)
     np.save(tmp_path / "templates.npy", MAPS)
     assert with_templates(SPACE, tmp_path, site="B", sent=False).n_templates == 3
-    with pytest.raises(DataError, match="E280"):
-        with_templates(SPACE, tmp_path, site="B")
+    assert why_refused(tmp_path)
 
 
 def test_maps_that_are_nearly_one_are_named() -> None:
@@ -220,8 +212,6 @@ def test_a_table_that_does_not_fit_the_maps_is_refused(tmp_path, text, words) ->
         networks_of(tmp_path / "atlas.nii.gz", 2)
     assert words in str(caught.value)
 
-
-# -- an atlas --------------------------------------------------------------------------------------
 
 REGIONS = np.where(LABELS > 0, 7, 0)
 REGIONS[1:3] *= 3  # labels 7 and 21
@@ -264,25 +254,20 @@ def test_an_atlas_is_a_map_for_each_label_and_its_courses_are_means(tmp_path) ->
 def test_maps_that_add_up_to_a_constant_have_no_courses(tmp_path, kind) -> None:
     maps = np.random.default_rng(3).random((SPACE.n_features, 3))
     np.save(tmp_path / "templates.npy", (maps / maps.sum(axis=1, keepdims=True)).astype(kind))
-    with pytest.raises(DataError) as refused:
-        with_templates(SPACE, tmp_path, site="B", sent=False)
-    assert "add up to a constant" in refused.value.detail
+    assert "add up to a constant" in why_refused(tmp_path, sent=False)
     assert with_templates(SPACE, tmp_path, site="B").n_templates == 3
 
 
 def test_an_atlas_that_does_not_fit_is_refused(tmp_path) -> None:
     lost = REGIONS.copy()
     lost[0, 0, 0] = 40
-    with pytest.raises(DataError) as refused:
-        with_templates(SPACE, atlas(tmp_path, values=lost), site="B")
-    assert "no voxel of the features has label 40; take a finer grid" in refused.value.detail
+    told = why_refused(atlas(tmp_path, values=lost))
+    assert "no voxel of the features has label 40; take a finer grid" in told
     named = FeatureSpace.of_labels("mask", LABELS, AFFINE, "MNI152NLin2009cAsym")
     path = atlas(tmp_path).rename(tmp_path / "tpl-MNIPediatricAsym_dseg.nii.gz")
-    with pytest.raises(DataError) as refused:
-        with_templates(named, path, site="B")
-    assert "an atlas of MNIPediatricAsym, but the features are of MNI152" in refused.value.detail
+    told = why_refused(path, named)
+    assert "an atlas of MNIPediatricAsym, but the features are of MNI152" in told
     halves = nib.Nifti1Image(REGIONS / 2.0, AFFINE)
     nib.save(halves, tmp_path / "halves.nii.gz")
-    with pytest.raises(DataError):
-        with_templates(SPACE, tmp_path / "halves.nii.gz", site="B")
+    assert why_refused(tmp_path / "halves.nii.gz")
     assert templates.number_of_maps(tmp_path / "halves.nii.gz") == 0

@@ -19,7 +19,7 @@ from cape.forecast.one_release import (
     spatial_basis_size,
     template_basis_size,
 )
-from cape.forecast.rule import Advice, RunSize
+from cape.forecast.rule import Advice, RunSize, size_text
 from cape.forecast.temporal import TemporalRule
 from cape.privacy.accounting import gdp_mu
 
@@ -136,6 +136,12 @@ def test_spatial_runs_are_refused_doubtful_or_usable_by_g() -> None:
         "Perhaps: the effective size is 60, and spatial components need 90"
     )
     assert any("noise alone gives 1 to 2" in text for text in found.warnings)
+
+
+def test_a_size_below_a_bound_is_not_rounded_to_it() -> None:
+    """The effective size was 50, 50 at least were needed, and the answer was no."""
+    given = [(49.7, 50), (49.97, 50), (49.2, 50), (50.0, 50), (89.6, 90)]
+    assert [size_text(g, bound) for g, bound in given] == ["49.7", "49.9", "49", "50", "89.6"]
 
 
 def test_the_basis_follows_g_and_has_room_for_the_components() -> None:

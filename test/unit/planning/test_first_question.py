@@ -78,7 +78,8 @@ def test_a_column_that_a_site_lacks_is_said_and_not_asked(tmp_path) -> None:
     assert any(line.endswith("age: numbers, usually 18:90 years; not at b")
                for line in proposal.counts)  # fmt: skip
     assert tomllib.loads(proposal.text)["variables"] == "dx control/SZ"
-    assert "age (numbers)" in proposal.text
+    # The file read as if nobody knew why.
+    assert "age (numbers, not at b)" in proposal.text
 
 
 @pytest.mark.parametrize("names", [["dx", "crp"], ["notes"]])

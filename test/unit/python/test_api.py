@@ -237,15 +237,13 @@ def test_what_is_no_list_of_fitting_subjects_is_refused() -> None:
     model = cape.JointICA(3, epsilon=100.0, random_state=1, settings=SMALL).fit(by_time())
     X = by_time()[0][0]
     for given in (X, list(X), [X[0]], [X.astype(complex)], [[["a"] * 12]]):
-        with pytest.raises(ConfigError, match="transform a list of subjects"):
+        with pytest.raises(ConfigError, match=r"E284 .*list"):
             model.transform(given)
-    with pytest.raises(
-        ConfigError, match="fit takes a list of subjects per site, or of all and groups"
-    ):
+    with pytest.raises(ConfigError, match=r"one array of shape \(40, 12\), not a list"):
         cape.JointICA(3, settings=SMALL).fit(X)
     with pytest.raises(ConfigError, match="11 to 12 columns for 12 features"):
         model.transform([X, X[:, :11]])
-    with pytest.raises(ConfigError, match="one image, not a list"):
+    with pytest.raises(ConfigError, match="no folder or file sub-01"):
         model.transform("sub-01_bold.nii.gz")
     for given in (X * np.nan, X[:0]):
         with pytest.raises(ConfigError, match="no values or too many that are NaN"):

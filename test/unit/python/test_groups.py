@@ -9,8 +9,8 @@ import pytest
 
 import cape
 from cape.errors import CapeError, ConfigError, DataError, LabelsWarning, SubjectsWarning
-from cape.python.groups import _in_words as in_words
 from cape.python.groups import _write_table as write_table
+from cape.python.question_words import column_words
 
 QUESTION = {
     "variables": {"dx": ["control", "SZ"], "age": (18, 90), "sex": ["one", "two"]},
@@ -95,7 +95,7 @@ def test_a_folder_is_compared_too(tmp_path: Path) -> None:
     ],
 )
 def test_columns_are_written_as_the_settings_read_them(columns, words: str) -> None:
-    assert in_words("variables", columns) == words
+    assert column_words("variables", columns) == words
 
 
 @pytest.mark.parametrize(
@@ -113,21 +113,21 @@ def test_columns_are_written_as_the_settings_read_them(columns, words: str) -> N
 def test_what_is_no_range_and_no_levels_is_refused_with_what_to_write(ends, do) -> None:
     """A set had another reference in every process; a number was a TypeError."""
     with pytest.raises(ConfigError, match=r"E011 variables.'age'.=") as caught:
-        in_words("variables", {"age": ends})
+        column_words("variables", {"age": ends})
     assert do in str(caught.value)
 
 
 @pytest.mark.parametrize("ends", [[3, 6], 5500, None, "3:6", ("3", "6"), (3, None), {3, 6}])
 def test_outcomes_have_ranges_alone(ends) -> None:
     with pytest.raises(ConfigError, match=r"E011 outcomes.'h'.=") as caught:
-        in_words("outcomes", {"h": ends})
+        column_words("outcomes", {"h": ends})
     do = "(3, 6)" if ends == [3, 6] else "(2500, 5500)"
     assert f"allowed a range as a tuple; write {do} for a range." in str(caught.value)
 
 
 def test_rows_of_people_as_a_range_are_not_shown() -> None:
     with pytest.raises(ConfigError, match="ndarray") as caught:
-        in_words("variables", {"age": np.linspace(18.5, 90, 40)})
+        column_words("variables", {"age": np.linspace(18.5, 90, 40)})
     assert "18.5" not in str(caught.value)
 
 
@@ -146,7 +146,7 @@ def test_what_cannot_be_asked_is_said_in_words_of_python_without_rows_of_people(
     """An error once printed every row of a list of tables, or was an AttributeError."""
     tables = study(3, 60, 0.0)
     for sites, how, words in (
-        (["north", "south"], {}, "give a data frame, or columns by name, for each site"),
+        (["north", "south"], {}, "give a data frame, columns by name, or the name of a .csv"),
         (tables, {"outcomes": ["hippocampus"]}, "outcomes=list: allowed a mapping such as"),
         (tables, {"maps": "nope.nii.gz"}, "no file nope.nii.gz of maps"),
         (tables, {"public": 3}, "public=int: allowed text, or a list of texts"),
@@ -190,8 +190,12 @@ def test_people_without_names_are_of_one_site_each() -> None:
             {"dx": ["control"] * 30},
             'correct the column; if the column is right, give as_it_is=["dx"].',
         ),
-        ({"dx": ["1", "2"] * 15}, 'write "1" as control, "2" as SZ, or the words the other way'),
-        ({"hippocampus": np.linspace(3, 5, 30)}, "Fix: multiply the column by 1000, which brings"),
+        ({"dx": ["1", "2"] * 15}, 'write "..." as control, "..." as SZ, with the word that means'),
+        (
+            {"hippocampus": np.linspace(3, 5, 30)},
+            "Fix: give outcomes={'hippocampus': (2.5, 5.5)} if all sites have that unit, or "
+            "multiply the column by 1000, which brings 30 inside.",
+        ),
         ({"hippocampus": np.zeros(30)}, "correct the column, or give another range; if"),
     ],
 )

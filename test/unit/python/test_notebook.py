@@ -67,7 +67,7 @@ def test_a_figure_is_a_picture_in_a_kernel_that_has_imported_nothing() -> None:
 def test_a_plan_is_said_in_a_few_lines_and_has_a_table() -> None:
     plan = cape.budget(subjects=256, sites=4, epsilon=1.0)
     assert repr(plan) == (
-        "<PlannedRun 256 people at 4 sites, 12 components, epsilon 1: perhaps>"
+        "<PlannedRun 256 people at 4 sites, 12 components of images, epsilon 1: perhaps>"
     )  # fmt: skip
     assert 2 < len(str(plan).splitlines()) < 8
     assert "<td>perhaps</td>" in plan._repr_html_()

@@ -378,6 +378,6 @@ def test_a_run_without_noise_is_asked_for_by_false_alone_and_has_no_epsilon(door
 
 
 def test_nothing_said_of_privacy_is_private() -> None:
-    for private in ({}, {"private": None}, {"private": True, "settings": {"private": False}}):
+    for private in ({}, {"private": None}, {"private": True}):
         with pytest.raises(ConfigError, match="CAPE-E013"):
             cape.JointICA(3, **private).fit(people(3, seed=1))

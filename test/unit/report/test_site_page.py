@@ -402,9 +402,9 @@ def test_a_comparison_shows_a_site_its_own_people_and_who_lacks_a_value(tmp_path
     made = example.outcome()
     header = ("subject", "asked", "dx", "hippocampus")
     rows = (
-        ("sub-1", "yes", "SZ", 61.0),
-        ("sub-2", "yes", "control", None),
         ("sub-3", "no", None, 12.5),
+        ("sub-2", "yes", "control", None),
+        ("sub-1", "yes", "SZ", 61.0),
     )
     table = Table(name="people", title="", note="", header=header, rows=rows)
     asked = {"variables": "dx control/SZ", "formula": "dx", "outcomes": "hippocampus 1:99",
@@ -413,9 +413,13 @@ def test_a_comparison_shows_a_site_its_own_people_and_who_lacks_a_value(tmp_path
         site="local0", outcome_status="done", names=(), time_courses=iter(()), ledger=made.ledger,
         people=lambda: table, settings=asked,
     )  # fmt: skip
-    cape.report.write_site(tmp_path, site)
+    facts = cape.report.PrivateSummary(failed={f"sub-{k}": () for k in (1, 2, 3)})
+    cape.report.write_site(tmp_path, site, facts)
     private = tmp_path / "private"
     assert (private / "people.tsv").read_text().splitlines()[2] == "sub-2\tyes\tcontrol\tn/a"
+    # Joined by position they were another's: subjects stand in their order, people were shuffled.
+    subjects = [row["label"] for row in files.read_table(private / "subjects.tsv")]
+    assert [row["subject"] for row in files.read_table(private / "people.tsv")] == subjects
     page = " ".join(re.sub(r"<[a-z/][^>]*>", " ", (private / "index.html").read_text()).split())
     assert "listed here 3 asked: of the groups that the question names 2 of these with" in page
     assert "they are in the sums 1" in page

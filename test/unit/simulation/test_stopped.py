@@ -399,6 +399,23 @@ def test_a_run_killed_at_any_change_while_results_are_put_in_place_ends_or_has_e
     assert maps(out / "consortium") == undisturbed
 
 
+def test_a_run_whose_results_were_moved_away_begins_anew(data, tmp_path, monkeypatch) -> None:
+    """`make run` moves earlier results; killed behind its last file a run ended without any."""
+    given = {"out": tmp_path / "out", "settings": SETTINGS, "seed": 3, "replace": False}
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.RunSetup, "write", stop)
+        with pytest.raises(KeyboardInterrupt):
+            simulate(data, **given)
+    (tmp_path / "out" / "consortium").rename(tmp_path / "moved")
+    played = []
+    assert maps(simulate(data, **given, on_progress=played.append)) == maps(tmp_path / "moved")
+    assert played[0].exchange == 1
+
+
 def test_what_was_begun_with_replace_goes_on_without_it(data, tmp_path, monkeypatch, capsys):
     """ "The same command goes on" was said, and with --replace it began, and charged, anew; without
     it the run that was there before was in the way."""

@@ -24,6 +24,7 @@ from cape.settings.option import choices
 from cape.settings.question import parse_question
 from cape.settings.wings import PAPERS, WINGS
 from cape.site.places import SitePlaces
+from cape.site.policy import SitePolicy
 
 ROOT = Path(__file__).parents[4]
 CONFIGS = [Config, load("capedjica").config]
@@ -266,6 +267,19 @@ def test_the_sign_beside_a_label_says_more_than_the_line_below_it(name: str) -> 
             assert len(spec["tooltip"]) > len(spec["description"]), one
             # A form has no such file.
             assert "settings.toml" not in spec["tooltip"], one
+
+
+def test_an_owner_who_reads_nothing_but_the_form_knows_what_it_asks() -> None:
+    """One allowed an epsilon of 1000, which sites refuse, and did not say what a TR of 0 means."""
+    inputs = compspec.compspec_of(FRONT)["computation"]["input"]
+    limit = SitePolicy().max_run[0][0]
+    for name, said in {
+        "epsilon": f"Sites without a policy refuse more than {limit:g}.",
+        "tr": "0: any.", "min_timepoints": "counts as zeros", "mask_hash": "sha256sum",
+        "confound_strategy": "COINSTAC's image has it", "max_features": "are refused",
+        "drop_first_volumes": "every run", "dvars_threshold": "is censored",
+    }.items():  # fmt: skip
+        assert said in inputs[name]["tooltip"].partition("Allowed:")[0], name
 
 
 @pytest.mark.parametrize("name", names())

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import os
 import threading
 import tracemalloc
@@ -259,6 +260,29 @@ def test_a_site_that_is_silent_in_join_ends_the_run_of_any_kind(calls):
     calls.hang = lambda call, site: site == "local1"
     with pytest.raises(CapeError, match=r"^CAPE-E156 Site local1 .* join round 1"):
         calls.play(SECAGG)
+
+
+def test_the_log_says_for_whom_one_waits_before_the_patience_ends(calls, monkeypatch, caplog):
+    """An owner waited for an hour in `join`, and read only then which site was dead."""
+    told = threading.Event()
+
+    def ask(blobs, timeout):
+        del timeout
+        yield from ((site, b"") for site in blobs if site != "local1")
+        assert told.wait(60)
+
+    monkeypatch.setattr(rounds, "TELL_EVERY", 0.001)
+    caplog.set_level("INFO", logger="cape")
+    log = logging.getLogger("cape")
+    noticing = logging.Handler()
+    noticing.emit = lambda line: told.set() if line.args == ("local1",) else None
+    log.addHandler(noticing)
+    try:
+        with pytest.raises(CapeError):
+            calls.aggregator(SECAGG).play(calls.own, ask, join=1.0, round=1.0)
+    finally:
+        log.removeHandler(noticing)
+    assert "waiting for local1" in caplog.messages
 
 
 def test_with_drop_outs_the_survivors_finish_as_they_do_in_memory(calls, data, tmp_path):
