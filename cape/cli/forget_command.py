@@ -82,7 +82,7 @@ def forget_command(
         "still_listed": listed,
     }
     # A ledger whose names cannot be compared may hold the person.
-    untold = any(each.lacks for each in traces.charged)
+    untold = any(each.lacks or each.damaged for each in traces.charged)
     is_nobody = bool(looked) and not (traces.is_known or listed or untold)
     result(fields, *_lines(traces, listed, looked if is_nobody else [], yes=yes), as_json=as_json)
     if yes and any(each.damaged for each in traces.charged):

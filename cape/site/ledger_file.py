@@ -202,9 +202,15 @@ class LifetimeLedgerFile:
         return clock_of(self.path)
 
     def is_closed(self, nonce: str) -> bool:
-        """Whether people of the site ended a run for good."""
-        run = self.spending().find(nonce)
-        return run is not None and run.state == "closed"
+        """Whether people of the site ended a run for good.
+
+        A search of the text: every round asks, and to read all lines takes as long as a charge.
+        """
+        if not self.path.exists():
+            return False
+        marks = (f'"run": "{nonce}"'.encode(), b'"kind": "end"', b'"why": "closed"')
+        lines = self.path.read_bytes().splitlines()
+        return any(all(mark in line for mark in marks) for line in lines)
 
     def held_runs(self) -> set[str]:
         return {run.run for run in self.spending().runs if run.state == "held"}

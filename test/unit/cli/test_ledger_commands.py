@@ -208,6 +208,10 @@ def test_a_run_that_computes_is_closed_only_when_that_is_said(file, capsys) -> N
         assert f"ledger close {BEN[:8]}" not in said(capsys)[1]
         assert shown(capsys)["runs"][1]["at_work"] is True
         assert said(capsys, *words, "--now")[0] == 0
+    # A reason that quotes another line closes nothing.
+    text = f'"run": "{ANNA}", "kind": "end", "why": "closed"'
+    assert said(capsys, "close", NOBODY[:8], "--why", text)[0] == 0
+    assert [file.is_closed(run) for run in (ANNA, BEN, NOBODY, "")] == [False, True, True, False]
 
 
 @pytest.mark.parametrize("hundredths", [1, 37, 99, 123, 249])
