@@ -43,7 +43,7 @@ NUMBER_BYTES: Final = 32
 ALIKE: Final = 0.85
 MOST_SHOWN: Final = 5
 # Maps named of a table whose names are not those of the settings
-MOST_NAMED: Final = 2
+_MOST_NAMED: Final = 2
 # Least share of a map's variance that others must leave: single precision keeps 1e-13
 LEAST_OWN: Final = 1e-8
 # Table that names the maps beside it
@@ -216,7 +216,7 @@ def named_otherwise(stated: Sequence[tuple[str, str]], networks: Sequence[tuple[
         for k, (own, given) in enumerate(zip(stated, networks, strict=False), 1)
         if any(a.casefold() != b.casefold() for a, b in zip(own, given, strict=True) if a and b)
     ]
-    shown, more = "; ".join(others[:MOST_NAMED]), len(others) - MOST_NAMED
+    shown, more = "; ".join(others[:_MOST_NAMED]), len(others) - _MOST_NAMED
     return f"{shown}; and {more} more" if more > 0 else shown
 
 

@@ -28,7 +28,7 @@ WHOLE: Final = 0.9
 # Shortest run, volumes, from which 24 signals of motion may be regressed out
 LONG_RUN: Final = 100
 # Runs named of those that are too short for that
-MOST_NAMED: Final = 3
+_MOST_NAMED: Final = 3
 # Components beyond what G allows are noise; a consortium needs more people than components.
 MOST_COMPONENTS: Final = 20
 MOTION: Final = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
@@ -118,8 +118,8 @@ def of_confounds(lists: Lists, lengths: Mapping[Path, int], lines: list[str]) ->
     if short := [run for run in runs if lengths.get(run.path, LONG_RUN) < LONG_RUN]:
         # The file goes to all sites: which runs is said here alone.
         why = f"some runs have fewer than the {LONG_RUN} volumes that all 24 signals need"
-        shown = ", ".join(run.name for run in short[:MOST_NAMED])
-        more = f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
+        shown = ", ".join(run.name for run in short[:_MOST_NAMED])
+        more = f" and {len(short) - _MOST_NAMED} more" if len(short) > _MOST_NAMED else ""
         n = f"{len(short)} of {number_of(len(runs), 'run')}"
         lines.append(
             f"motion of 6 signals and not 24, because {n} {'has' if len(short) == 1 else 'have'} "

@@ -23,7 +23,7 @@ from cape.site.places import BEGUN, STATE
 from cape.site.policy import NO_LEDGER
 
 # Differences that a refusal names
-MOST_NAMED = 4
+_MOST_NAMED = 4
 
 
 def note_begin(work: Path, setup: RunSetup, sites: Mapping[str, Path]) -> None:
@@ -66,9 +66,9 @@ def read_state(work: Path, setup: RunSetup, sites: Mapping[str, Path]) -> Docume
         earlier, state = "damaged", {}
     now = parse_json(wire.dumps(_begun(setup, sites)))
     if differing := list(_differing(earlier, now, "" if state else "what is kept of it")):
-        more = f" and {len(differing) - MOST_NAMED} more" * (len(differing) > MOST_NAMED)
+        more = f" and {len(differing) - _MOST_NAMED} more" * (len(differing) > _MOST_NAMED)
         problem = f"{work.parent} holds a run that was stopped, and this one differs in "
-        problem += f"{', '.join(differing[:MOST_NAMED])}{more}"
+        problem += f"{', '.join(differing[:_MOST_NAMED])}{more}"
         do = "put that back to go on, choose another --out, or begin anew with cape simulate "
         do += "--replace: what was charged stays charged."
         raise ConfigError("E016", problem=problem, do=do)
