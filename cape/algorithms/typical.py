@@ -34,7 +34,7 @@ SQUARE, ASKED_SQUARE = 0.6, 0.7
 ALIKE_RANGE, ALIKE_LEVELS = 0.38, 0.76
 # What the look shows of an effect: .93 (`Adjusted.effects`) of a slope of .96 in the ball, less
 # some people who lie outside
-_SHOWN = 0.85
+LOOK_SHOWS = 0.85
 # G of hardly any noise
 HARDLY_ANY = 1e9
 # log2 of the sd of a covariate, in public units
@@ -98,7 +98,7 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
     if name == "balance":
         return f.shown.ravel()
     if name == "effects":
-        each = _SHOWN * math.sqrt(EXPLAINED / max(p, 1))
+        each = LOOK_SHOWS * math.sqrt(EXPLAINED / max(p, 1))
         alternate = np.where(np.arange(size) % 2, -1.0, 1.0) * math.hypot(each, noise)
         return alternate if f.few else np.array([OF_MANY * f.n_pairs / f.M])
     if name == "squares":
