@@ -30,7 +30,7 @@ from cape.report.consortium import components_of
 from cape.settings.config import Config
 from cape.site.policy import SitePolicy
 from support import consortium as helper
-from support.flare import Calls, contents
+from support.flare import RUN, Calls, contents
 from support.simulation import simulate
 
 D, R, S = 40, 4, 4
@@ -187,9 +187,10 @@ def test_9_flare_s_rounds_and_the_command_give_the_bytes_of_memory(name, tmp_pat
     if name == "djica":  # a simulation fills it in, so that no digest would be equal
         settings["n_features"] = helper.N_FEATURES
     words = [f"--set={key}={value}" for key, value in settings.items()]
-    calls = Calls(data, tmp_path / "flare", SitePolicy.of_simulation(simulation_seed=3))
+    policy = SitePolicy.of_simulation(private_results=True, simulation_seed=3)
+    calls = Calls(data, tmp_path / "flare", policy)
     with helper.without_pages():
-        simulate(data, out=tmp_path / "memory", settings=settings, seed=3)
+        simulate(data, out=tmp_path / "memory", settings=settings, seed=3, policy=policy)
         typed = ["simulate", str(data), "--out", str(tmp_path / "typed"), "--seed", "3", *words]
         assert main(typed) == 0, capsys.readouterr().err
         assert calls.play(settings).ended
@@ -198,6 +199,9 @@ def test_9_flare_s_rounds_and_the_command_give_the_bytes_of_memory(name, tmp_pat
     assert len(expected) > 4
     assert found == expected
     assert rounds == expected
+    for site in calls.own:
+        private = calls.work / site / RUN / "output" / "private"
+        assert contents(private) == contents(tmp_path / "memory" / site / "private")
 
 
 @quiet

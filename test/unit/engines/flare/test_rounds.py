@@ -60,15 +60,6 @@ def calls(data, tmp_path, no_pages):
     return Calls(data, tmp_path / "work", POLICY)
 
 
-def test_the_same_seed_gives_the_files_of_memory(calls, expected):
-    state = calls.play(SETTINGS)
-    assert state.ended
-    assert calls.scored() == contents(expected / "consortium")
-    for site in calls.own:
-        private = calls.work / site / RUN / "output"
-        assert contents(private / "private") == contents(expected / site / "private")
-
-
 def test_settings_that_every_computation_has_run_the_product(calls):
     """The owner of a job need not name it; a site is asked by its name."""
     common = {"epsilon": 8, "delta": 1e-5, "feature_space": "matrix", "basis": "none",
