@@ -214,12 +214,8 @@ class JointICA(_Base):
         self.n_features_in_: int = self.components_.shape[1]
         self._config, self._read_in = consortium.config, self.result_.outcome.space
         if self._config.feature_space == "matrix":  # tables in folders are as arrays are
-            as_given: dict[str, Any] = {
-                "orientation": settings.get("orientation", "time_by_feature"),
-                "detrend": "none",
-                "standardize": "demean",
-            }
-            self._config = replace(self._config, **as_given)
+            orientation: Any = settings.get("orientation", "time_by_feature")
+            self._config = replace(self._config, orientation=orientation)
         vars(self).pop("feature_names_in_", None)
         if columns := self.result_.outcome.columns:
             self.feature_names_in_: Array = np.asarray(columns, dtype=object)
@@ -230,9 +226,9 @@ class JointICA(_Base):
         return self
 
     def transform(self, X: Any, confounds: Sequence[Any] | None = None) -> list[Any]:
-        """Return the time courses of people; they are private.
+        """Return the time courses of people, cleaned as in the fit; they are private.
 
-        As in the fit, a few NaN or infinite values count as the mean of their feature.
+        A few NaN or infinite values count as the mean of their feature.
         ConfigError CAPE-E284: not fitted, no list of people, other features, too many such values.
 
         Parameters
@@ -245,7 +241,7 @@ class JointICA(_Base):
         """
         container = self._container()
         arrays = self._arrays(X, confounds)
-        return [container(_centred(one, m) @ self.unmixing_.T) for m, one in enumerate(arrays, 1)]
+        return [container(one @ self.unmixing_.T) for one in arrays]
 
     def fit_transform(self, X: Any, y: None = None, **given: Any) -> list[Any]:
         """Fit, then transform the people of all sites in their given order.
@@ -268,7 +264,7 @@ class JointICA(_Base):
         return self.transform(X, given.get("confounds"))
 
     def inverse_transform(self, X: Sequence[Any]) -> list[Array]:
-        """Return the data that time courses represent, centred in time.
+        """Return the data that time courses represent, as they are after cleaning.
 
         Parameters
         ----------
@@ -284,7 +280,7 @@ class JointICA(_Base):
         return [person @ self.mixing_.T for person in courses]
 
     def score(self, X: Sequence[Any], y: None = None) -> float:
-        """Return the share of the variance of people's data that the components explain, at most 1.
+        """Return the share of the variance of cleaned data that the components explain, at most 1.
 
         It is computed from their data and is private.
 
@@ -298,11 +294,10 @@ class JointICA(_Base):
         """
         del y
         explained = total = 0.0
-        for m, person in enumerate(self._arrays(X), 1):
-            centred = _centred(person, m)
-            residual = centred - centred @ self.unmixing_.T @ self.mixing_.T
-            explained += float(np.sum(centred**2) - np.sum(residual**2))
-            total += float(np.sum(centred**2))
+        for person in self._arrays(X):
+            residual = person - person @ self.unmixing_.T @ self.mixing_.T
+            explained += float(np.sum(person**2) - np.sum(residual**2))
+            total += float(np.sum(person**2))
         return explained / total if total else 0.0
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
@@ -386,7 +381,9 @@ class JointICA(_Base):
                 people = [one.data for one in given]
                 named = [(f"person {m}", one.columns) for m, one in enumerate(given, 1)]
                 same_names([("the fit", self._names), *named])
-            arrays = [self._series(person) for person in people]
+            if raw := [x for x in people if _is_array(x)]:
+                features_of(raw, self.n_features_in_)
+            arrays = [self._series(person, m) for m, person in enumerate(people, 1)]
         features_of(arrays, self.n_features_in_)
         return arrays
 
@@ -395,12 +392,13 @@ class JointICA(_Base):
         sites = by_site(X, None).values()
         return [one for site in sites for one in people_of(site, self._config)]
 
-    def _series(self, person: Any) -> Array:
+    def _series(self, person: Any, number: int) -> Array:
+        """Return a person (T, D), cleaned as at a site."""
+        if _is_array(person):
+            person = run_of(_checked(person, number), None, Path(f"person {number}"))
         if isinstance(person, SiteRun):
             person = Person(label=person.name, runs=(person,))
-        if isinstance(person, Person):
-            return time_series(person, self._read_in, self._config)
-        return np.asarray(person)
+        return time_series(person, self._read_in, self._config)
 
     def _entry(self, person: Any, place: Path) -> Given:
         """Return an entry of a list: an array (T, D), or a run that cape's reader reads."""
@@ -452,13 +450,14 @@ def _places(folder: str) -> Iterator[Path]:
     return (Path(folder, f"image-{number}.nii") for number in count(1))
 
 
-def _centred(X: Array, number: int) -> Array:
-    """Return a person (T, D) minus its means over time; non-finite values count as the mean."""
-    # The same as in a site's reader, so that fit and transform use the same series.
-    bad = ~np.isfinite(X)
-    if X.size == 0 or bad.mean() > MAX_BAD:
+def _is_array(person: Any) -> bool:
+    return not isinstance(person, SiteRun | Person)
+
+
+def _checked(X: Array, number: int) -> Array:
+    """Return a person (T, D) that has values; ConfigError E284: too many are not finite."""
+    if X.size == 0 or (~np.isfinite(X)).mean() > MAX_BAD:
         problem = f"person {number} has no values or too many that are NaN or infinite"
         do = f"leave it out; allowed {100 * MAX_BAD:g} %."
         raise ConfigError("E284", problem=problem, do=do)
-    total = np.where(bad, 0.0, X).sum(axis=0)
-    return np.where(bad, 0.0, X - total / np.maximum((~bad).sum(axis=0), 1))
+    return X

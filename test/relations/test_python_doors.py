@@ -20,6 +20,8 @@ T, D = 60, 9
 MIX = np.random.default_rng(0).standard_normal((2, D))
 SETTINGS = {"n_components": 2, "n_rounds": 2, "n_looks": 1, "min_timepoints": 30}
 NAMES = [f"area {k}" for k in range(D)]
+UNITS = 10.0 ** np.arange(-4, 5)
+DRIFT = UNITS * np.linspace(0, 3, T)[:, None]
 
 
 def person(seed: int) -> np.ndarray:
@@ -135,6 +137,32 @@ def test_folders_fit_a_model_of_arrays(labs: Path) -> None:
     np.testing.assert_allclose(
         model.transform([labs / "c"]), model.transform(PEOPLE[4:]), atol=1e-4
     )
+
+
+def test_time_courses_are_those_of_a_sites_own_files(labs: Path, tmp_path) -> None:
+    """`transform` only centred what the fit had also scaled, feature by feature."""
+    tables = tmp_path / "labs"
+    for m, X in enumerate(PEOPLE):
+        path = tables / "abc"[m // 2] / f"sub-{m:02}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame(X * UNITS + DRIFT, columns=NAMES).to_csv(path, index=False)
+    settings = {**SETTINGS, "orientation": "time_by_feature", "feature_space": "matrix"}
+    cape.simulate(tables, private=False, settings=settings, out=tmp_path / "out")
+    model = cape.JointICA(2, private=False, settings=settings).fit(tables)
+    files = sorted(tmp_path.glob("out/*/private/sub-*/**/*timeseries.tsv"))
+    own = [pd.read_csv(path, sep="\t")[["C01", "C02"]].to_numpy() for path in files]
+    courses = model.transform(tables)
+    assert len(own) == len(courses) == len(PEOPLE)
+    for one, two in zip(own, courses, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-3 * np.abs(one).max())
+
+
+def test_time_courses_do_not_depend_on_units_or_a_drift() -> None:
+    one, two = (
+        cape.JointICA(2, private=False, settings=SETTINGS).fit_transform(X)
+        for X in (PEOPLE, [X * UNITS + DRIFT for X in PEOPLE])
+    )
+    np.testing.assert_allclose(one, two, atol=1e-3)
 
 
 @pytest.mark.parametrize("door", [fitted, ran])
