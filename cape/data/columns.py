@@ -178,6 +178,11 @@ def tell(
     ):
         if people:
             findings.add(code, f"{here}: {len(people)} of {n}, such as {seen.some(people)}")
+    cells = int((~seen.missing).sum())
+    if cells >= FEWEST_CELLS and cells - seen.narrow <= min(_OTHERS, cells // FEWEST_CELLS):
+        low, high = seen.ends
+        what = f"{seen.narrow} of {cells} are within a hundredth of {low:g}:{high:g}"
+        findings.add(IssueCode.RANGE_WIDE, f"{here}: {what}")
     if n and (absent := _absent(seen)):
         found = same_words(absent, [plain(cell) for cell in seen.others.values()])
         perhaps = f"; perhaps {_lines(seen, found)}" if found else ""
@@ -251,13 +256,6 @@ def whole_fault(
     known = seen.values[~np.isnan(seen.values)]
     value, often = Counter(known.tolist()).most_common(1)[0]
     few = min(_OTHERS, cells // FEWEST_CELLS)
-    if cells - often > few >= cells - seen.narrow:
-        low, high = seen.ends
-        what = (
-            f"{seen.narrow} of {cells} are within a hundredth of {low:g}:{high:g}, at {value:.4g}"
-        )
-        remedy = "ask the owner for a narrower range, or correct the column"
-        return Fault(f"{what}: a range in another unit?", remedy)
     if cells - often <= few:
         what = seen.levels[int(value)] if seen.levels else f"{value:.6g}"
         return Fault(f"{often} of {cells} are {what}: constant?", "correct the column")

@@ -114,6 +114,7 @@ class IssueCode(Enum):
     VALUE_UNCLEAR = (38, "W", "Cells of the comparison are no numbers, and count as missing", "numbers with a decimal point", "correct the cells; where 1,234 is no thousand, name the column in decimal_commas of the site's own site-policy.toml")
     COLUMN_OF_RUNS = (38, "R", "A column of the comparison follows from the runs whose outcomes are compared, and that of a table is not read", "", "give the column of the table another name if that one is meant")
     VALUE_FAR = (38, "W", "Values of an outcome lie far outside the range of the settings", "", "correct the cells")
+    RANGE_WIDE = (38, "W", "Nearly all values of an outcome lie in a hundredth of the range of the settings, so its noise hides them", "", "ask the owner for a narrower range, or correct the column if it is in another unit")
     LEVEL_NOBODY = (38, "W", "Nobody here is of a level of the comparison", "", "leave it, or say how the table writes it (levels)")
     COVARIATE_CLIPPED = (38, "W", "Values of a column lie outside the range of the settings and count as its end", "", "correct the cells, or ask the owner for a wider range")
     MAPS_ALIKE = (38, "W", "Public maps are nearly one map: courses and connectivity of such a pair are mostly noise", "maps that correlate below .85", "tell the owner, who may leave one of each pair out")

@@ -169,10 +169,10 @@ def _names_of_rows(cells: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 
 def _check_no_empty_column(names: Sequence[str], values: Array) -> None:
-    """Raise UnusableFile if no row has a number in some column, as XCP-D writes it."""
+    """Raise UnusableFile if no row has a number in some columns, as XCP-D writes it."""
     empty = np.flatnonzero(np.isnan(values[0]))
     empty = empty[np.isnan(values[:, empty]).all(axis=0)]
-    if len(empty):
+    if 0 < len(empty) < values.shape[1]:
         name = names[empty[0]][:20] if names else f"{empty[0] + 1}"
         observed = f"column '{name}', {len(empty)} of {values.shape[1]} columns"
         raise UnusableFile(IssueCode.TABLE_COLUMN_EMPTY, observed)

@@ -140,11 +140,6 @@ def three_at_once(t: Tables) -> None:
     unit_of_an_outcome(t)
 
 
-def range_too_wide(t: Tables) -> None:
-    """Range 0:3000 of thickness in mm: 'too many people have the same value', after the charge."""
-    t.change("hippocampus", lambda cell: f"{4000 + float(cell) / 1000:.3f}")
-
-
 def one_level(t: Tables) -> None:
     t.change("sex", lambda cell: "F")
 
@@ -156,7 +151,6 @@ FAULTS: dict[Callable[[Tables], None], tuple[str, str, bool]] = {
     coding: ("E139", "sex: 80 of 80 are of none of F, M, such as", True),
     coding_of_groups: ("E139", "dx: 80 of 80 are of none of control, SZ, such as", False),
     constant: ("E139", "age: 80 of 80 are 45: constant?", False),
-    range_too_wide: ("E139", "80 of 80 are within a hundredth of 2500:5500, at 400", False),
     missing: ("E139", "icv: 80 of 80 people have no value", False),
     another_name: ("E139", "icv; did you mean 'etiv'?", True),
     decimal_comma: ("E139", "decimal commas?", False),

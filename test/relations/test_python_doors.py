@@ -472,5 +472,9 @@ def test_an_outcome_in_another_unit_says_the_range_to_write() -> None:
     assert said in str(told.value)
     assert "as_it_is" not in str(told.value)
     assert compared(litres, outcomes={"volume": (0.0025, 0.0055)}).comparison.effects[0].d
-    with pytest.raises(CapeError, match="are within a hundredth of 0:3e\\+06"):
+
+
+def test_a_range_that_is_much_too_wide_is_told_before_the_charge() -> None:
+    """'Too many people have the same value, such as 0' was said after it, and nobody had 0."""
+    with pytest.warns(SubjectsWarning, match="40 of 40 are within a hundredth of 0:3e\\+06"):
         compared(TABLE, outcomes={"volume": (0, 3_000_000)})
