@@ -393,7 +393,11 @@ def _of_images(study: _Study) -> dict[str, object]:
         return series
 
     headers = [one for each in headers_of(study.lists, measured, lines).values() for one in each]
-    return {**place, **of_time(headers, lines), **of_confounds(study.lists, lengths, lines)}
+    return {
+        **place,
+        **of_time(study.lists, headers, lengths, lines),
+        **of_confounds(study.lists, lengths, lines),
+    }
 
 
 def _mask(study: _Study, paths: Sequence[Path]) -> dict[str, object]:
@@ -463,9 +467,14 @@ def _of_tables(study: _Study) -> dict[str, object]:
         raise _which_axis(study)
     config = replace(study.config, orientation=asked.orientation)
     how, space = resolve(config).reading, study.regions if study.of_atlas else None
-    headers = headers_of(
-        study.lists, lambda run: read_run(run, how, space, headers_only=True), lines
-    )
+    times: dict[Path, int] = {}
+
+    def measured(run: SiteRun) -> Series:
+        series = read_run(run, how, space, headers_only=True)
+        times[run.path] = series.n_times
+        return series
+
+    headers = headers_of(study.lists, measured, lines)
     every = [series for each in headers.values() for series in each]
     lengths, widths = [s.n_times for s in every], Counter(len(s.values) for s in every)
     names = Counter(series.columns for series in every if series.columns)
@@ -484,7 +493,7 @@ def _of_tables(study: _Study) -> dict[str, object]:
         "orientation": asked.orientation,
         "n_features": len(columns) or widths.most_common(1)[0][0],
         "columns": _as_setting(columns),
-        "min_timepoints": fewest(lengths, lines),
+        "min_timepoints": fewest(study.lists, times, lines),
     }
 
 

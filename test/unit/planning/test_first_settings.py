@@ -473,6 +473,24 @@ def test_a_site_with_regions_in_another_order_is_named_and_columns_stay(tmp_path
     assert "b: 1 of 3 tables have another header: other names" in counts
 
 
+def test_init_counts_whom_the_default_of_time_points_leaves_out(tmp_path):
+    """61 of 61 runs were short: init was silent, "8 of 23 people count", NOT READY."""
+    for k, lengths in enumerate([(60, 60), (60, 60), (60, 60), (50,), (57,)], start=1):
+        for n, length in enumerate(lengths, start=1):
+            run(tmp_path, f"sub-{k}", task=f"rest_run-{n}", n_times=length)
+    said, counts = settings(tmp_path)
+    assert "min_timepoints" not in said
+    assert "2 of 5 people would count as zeros: fewer than 100 time points" in counts
+    assert "min_timepoints = 50 counts them" in counts
+    assert "init proposes 24" not in counts  # no run would be left
+    for n in (1, 2):
+        run(tmp_path, "sub-1", task=f"rest_run-{n}", n_times=30)
+    said, counts = settings(tmp_path)
+    assert said["min_timepoints"] == 50
+    assert "time points of a person: 50 to 120, so min_timepoints = 50" in counts
+    assert "count as zeros" not in counts
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_headers_that_are_no_labels_of_the_atlas_are_told_by_init_as_by_validate(
     named, tmp_path, capsys
