@@ -456,6 +456,11 @@ def _regions(study: _Study, images: Sequence[Path]) -> dict[str, object]:
         f"atlas {study.config.atlas} of {space.n_features} parcels, space {stated or 'not said'}, "
         + (f"names in {table.name}" if table else "no names (atlas.tsv: index, name)")
     )
+    if images:
+        places = " ".join(
+            shlex.quote(str(people.folder / study.config.atlas)) for people in study.lists.values()
+        )
+        study.lines.append(f"of voxels without it: delete {places} and type this again")
     spaces = [told(path, partial(space_of, path.name), "") for path in images]
     resample = "" if stated and all(spaces) else resample_to(images, grid_of(space))
     return {"kind": "volumes", "resample": resample or "", "label_pairs": pairs}
