@@ -23,7 +23,7 @@ from cape.settings.question import Question, Term
 # Answers with these marks have no p: groups may differ in shape or covariates instead.
 NO_P = ("shape", "partly", "lacks")
 # A test that sees no fewer sd, of a slope over a quarter of its range, says nothing.
-WIDE: Final = 2.0
+HOPELESS: Final = 2.0
 # Where it differs from zero, after Holm
 SIGNIFICANT: Final = 0.05
 
@@ -155,7 +155,7 @@ def _effects_of(question: Question, term: Term, answer: TermAnswer) -> Iterator[
     lacks = np.array([fit == "lacks" for fit in answer.fits])
     sd = np.where(lacks, np.nan, answer.sd * units)
     step = math.prod(v.unit for v in map(question.variable, term.names) if v.is_range)
-    wide = (step * t * np.sqrt(null) > WIDE * sd) & [fit == "yes" for fit in answer.fits]
+    wide = (step * t * np.sqrt(null) > HOPELESS * sd) & [fit == "yes" for fit in answer.fits]
     fits = np.where(wide, "wide", answer.fits)
     known_d = np.where(fits == "yes", sd, np.nan)
     estimate = np.where(lacks, np.nan, estimate)

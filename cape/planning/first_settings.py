@@ -46,7 +46,7 @@ from cape.planning.consortium_folder import check_names_no_person, merged
 from cape.planning.first_question import columns_of, first_question
 from cape.planning.judge import judge
 from cape.planning.label_pairs import compare_places, pair_names
-from cape.planning.public_maps import check_labels, proposed_question, said_of
+from cape.planning.public_maps import check_labels, lines_of_maps, proposed_question
 from cape.planning.run_headers import (
     BUNDLED,
     MOST_COMPONENTS,
@@ -169,7 +169,7 @@ def propose(asked: InitOptions) -> Proposal:
     asks = _of_people(study)
     compared = asked.maps and proposed_question(asked.maps)
     if asked.maps and compared:
-        study.lines.extend(said_of(asked.maps, compared))
+        study.lines.extend(lines_of_maps(asked.maps, compared))
     if not study.paths and not any(people.source in RECORDS for people in study.lists.values()):
         values: dict[str, object] = {"kind": "compared"}
     elif any(people.source in RECORDS for people in study.lists.values()):

@@ -71,7 +71,7 @@ def _in_words(pairs: Sequence[tuple[str, str]]) -> str:
     return ", ".join(quoted(name) + (domain and f" ({domain})") for name, domain in pairs)
 
 
-def said_of(maps: Path, question: Mapping[str, str]) -> list[str]:
+def lines_of_maps(maps: Path, question: Mapping[str, str]) -> list[str]:
     """Return which labels the table beside an atlas lacks, and why connectivity is not proposed."""
     file = templates.file_of_maps(maps)
     regions = templates.regions_of_atlas(file) if file else {}

@@ -17,7 +17,7 @@ from cape.data.templates import maps_with_names
 from cape.errors import ConfigError
 from cape.planning.consortium_folder import read_settings
 from cape.planning.first_settings import InitOptions, propose
-from cape.planning.public_maps import of_maps, proposed_question, said_of
+from cape.planning.public_maps import lines_of_maps, of_maps, proposed_question
 from cape.planning.run_headers import MOTION
 from cape.settings.measures import outcome_names
 from cape.settings.question import parse_measure
@@ -731,7 +731,7 @@ def test_the_domains_of_an_atlas_are_those_of_its_table_whatever_its_form(form, 
     asked = proposed_question(maps)
     assert asked["outcomes"] == "domains"
     assert asked["networks"] == ", ".join(f"{name} ({net})" for _, name, net in ROWS)
-    assert said_of(maps, asked) == []
+    assert lines_of_maps(maps, asked) == []
 
 
 @pytest.mark.parametrize(
@@ -757,7 +757,7 @@ def test_connectivity_that_is_not_asked_says_why_and_what_to_add(tmp_path):
     (tmp_path / "LabAtlas.tsv").write_text(
         "index\tname\n" + "".join(f"{n}\t{name}\n" for n, name, _ in ROWS)
     )
-    (said,) = said_of(maps, proposed_question(maps))
+    (said,) = lines_of_maps(maps, proposed_question(maps))
     assert said.startswith("connectivity is not asked: 40 maps have 780 pairs, allowed 500; ")
     assert "a column domain in LabAtlas.tsv" in said
 
@@ -766,7 +766,7 @@ def test_a_table_that_lacks_labels_and_an_image_without_are_told(tmp_path):
     """The one gave "region 15" in silence; the other "setting 'networks' is required"."""
     maps = regions(tmp_path, 4)
     (tmp_path / "LabAtlas.tsv").write_text("index\tname\n1\ta\n2\tb\n9\td\n")
-    (said,) = said_of(maps, proposed_question(maps))
+    (said,) = lines_of_maps(maps, proposed_question(maps))
     assert said == "the table beside LabAtlas.nii.gz has no row for label 8"
     values = np.array([0.0, 1.5, 2.0]).reshape(1, 1, -1)
     nib.Nifti1Image(values, np.eye(4)).to_filename(tmp_path / "interp.nii.gz")
