@@ -22,6 +22,8 @@ from cape.settings.question import Question, Term
 
 # Answers with these marks have no p: groups may differ in shape or covariates instead.
 NO_P = ("shape", "partly", "lacks")
+# A test that sees no fewer sd, of a slope over a quarter of its range, says nothing.
+HOPELESS: Final = 2.0
 # Where it differs from zero, after Holm
 SIGNIFICANT: Final = 0.05
 
@@ -53,7 +55,7 @@ class Effect:
     se_shape: float | None
     se_sites: float | None
     observed: float | None  # share of the people asked who have a value, where the site has it
-    fits: str  # "yes" | "range" | "large" | "shape" | "partly" | "ties" | "no d" | "lacks"
+    fits: str  # "wide", or a state of `cape.algorithms.answer.Fit`
 
     @property
     def found(self) -> bool:
@@ -152,7 +154,10 @@ def _effects_of(question: Question, term: Term, answer: TermAnswer) -> Iterator[
     q_bh = _adjusted(benjamini_hochberg, p.ravel()).reshape(p.shape)
     lacks = np.array([fit == "lacks" for fit in answer.fits])
     sd = np.where(lacks, np.nan, answer.sd * units)
-    known_d = np.where([fit == "yes" for fit in answer.fits], sd, np.nan)
+    step = math.prod(v.unit for v in map(question.variable, term.names) if v.is_range)
+    wide = (step * t * np.sqrt(null) > HOPELESS * sd) & [fit == "yes" for fit in answer.fits]
+    fits = np.where(wide, "wide", answer.fits)
+    known_d = np.where(fits == "yes", sd, np.nan)
     estimate = np.where(lacks, np.nan, estimate)
     d = estimate / known_d
     of_sign = estimate - np.sign(estimate) * t * np.sqrt(null)
@@ -177,7 +182,7 @@ def _effects_of(question: Question, term: Term, answer: TermAnswer) -> Iterator[
             region_a=region_a,
             region_b=region_b,
             unit=outcome.word or None,
-            fits=answer.fits[k],
+            fits=str(fits[i, k]),
             **{name: _known(values[i, k]) for name, values in columns.items()},
         )
 

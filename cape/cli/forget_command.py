@@ -128,6 +128,8 @@ def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) 
         yield from (f"  {line}" for line in listed)
     if not yes and n:
         yield "Nothing is deleted yet: type it again with --yes."
+    if not yes and traces.stays:
+        yield f"It will say NOT DONE (exit code {NOT_DONE}) while places stand below Stays."
 
 
 def _ledger_lines(charged: Charged, like: str) -> Iterator[str]:

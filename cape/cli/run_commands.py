@@ -32,6 +32,7 @@ LayoutName = Literal["files", "manifest", "bids", "fmriprep", "matrix", "atlas"]
 def simulate_command(
     directory: Path,
     out: Path | None = None,
+    settings: Path | None = None,
     through: Through = "memory",
     epsilon: float | None = None,
     delta: float | None = None,
@@ -58,10 +59,10 @@ def simulate_command(
     overrides = common.assignments(set_values) | common.present(
         computation=computation, epsilon=epsilon, delta=delta
     )
-    if settings_beside(directory) is None:
+    if settings is None and settings_beside(directory) is None:
         common.warn_no_settings(directory, as_json=as_json)
     policy_file = common.policy_here(policy_file, quiet=quiet or as_json)
-    for who in () if policy_file else refused_by_policies(directory, overrides, maps):
+    for who in () if policy_file else refused_by_policies(directory, overrides, maps, settings):
         common.warn(f"a real run would be refused by {who} (cape policy)", as_json=as_json)
     policy = None if policy_file is None else _policy_of(policy_file)
     charges = _ledger_of(policy) is not None
@@ -78,6 +79,7 @@ def simulate_command(
         simulate,
         through=through,
         settings=overrides,
+        settings_file=settings,
         seed=seed,
         drops=drop or (),
         policy=policy,

@@ -138,6 +138,7 @@ def _subject_rows(check: SiteCheck) -> list[tuple[str, ...]]:
     # Private, with labels of subjects: one row per subject in the site's list.
     accepted = check.inspection.accepted
     taking_part = {s.label for s in accepted.subjects} if accepted is not None else set()
+    taking_part -= check.inspection.idle
     # A subject whose files could not be read has only a label.
     by_label = {subject.label: subject for subject in check.inspection.subjects}
     rows = []
@@ -166,7 +167,9 @@ def _quality(subject: Subject) -> tuple[str, str, str]:
 
 def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, strict: bool) -> None:
     if not quiet:
-        if not checked.counted.all:
+        # Who adds something to a comparison is known of accepted people alone.
+        is_known = owner.config.question is None or len(checked.accepted) == len(checked.sites)
+        if is_known and not checked.counted.all:
             common.say(checked.counted.sentence, style="bold")
         _print_settings(owner)
         question = owner.config.question
@@ -236,7 +239,7 @@ def _print_needs(check: SiteCheck, config: Config, *, headers_only: bool) -> Non
         common.say(
             f"{'' if of_tables else features}"
             f"{number_of(accepted.n_subjects, 'subject')}, "
-            f"{len(accepted.failed)} fail and count as zeros"
+            f"{len(accepted.failed) + len(check.inspection.idle)} fail and count as zeros"
         )
         if resolve(config).sends_maps:
             common.say(
@@ -291,10 +294,9 @@ def _verdict(checked: FolderCheck, *, strict: bool) -> str:
     if errors or (strict and others):
         return f"NOT READY: {number_of(errors, 'error')}, {number_of(others, 'warning')}"
     ready = "READY as far as headers and tables tell" if checked.headers_only else "READY"
-    failed = sum(len(site.failed) for site in checked.accepted.values())
-    fail = "fails and counts" if failed == 1 else "fail and count"
-    zeros = f"; {failed} of them {fail} as zeros" if failed else ""
-    return f"{ready}: {number_of(subjects, 'subject')}, {number_of(others, 'warning')}{zeros}"
+    n = checked.counted.listed - checked.counted.counted
+    zeros = f", {n} of whom {'counts' if n == 1 else 'count'} as zeros" if n else ""
+    return f"{ready}: {number_of(subjects, 'subject')}{zeros}, {number_of(others, 'warning')}"
 
 
 def _exit_code(checked: FolderCheck, *, strict: bool) -> int:

@@ -73,17 +73,22 @@ class SiteData:
     def counting(
         self, config: Config, min_group: int = 1, *, measured: bool = True
     ) -> CountedPeople:
-        """Return how many people count.
-
-        In a comparison a person also needs a row that adds something; `min_group` and `measured`
-        are those of `Compared.adds_nothing`.
-        """
+        """Return how many people count; of a comparison, without those of `adding_nothing`."""
         passed = CountedPeople(listed=len(self.listed), counted=len(self.subjects), why=self.why)
+        return passed.without(self.adding_nothing(config, min_group, measured=measured).values())
+
+    def adding_nothing(
+        self, config: Config, min_group: int = 1, *, measured: bool = True
+    ) -> dict[str, str]:
+        """Return the people of a comparison who passed, but whose row adds nothing, and why.
+
+        `min_group` and `measured` are those of `Compared.adds_nothing`.
+        """
         if config.question is None or self.people is None:
-            return passed
+            return {}
         failed = set(self.failed)
         without = self.people.adds_nothing(config.question, min_group, measured=measured)
-        return passed.without(why for label, why in without.items() if label not in failed)
+        return {label: why for label, why in without.items() if label not in failed}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +108,7 @@ class Inspection:
     left_out: tuple[str, ...] = ()  # one line for each list that leaves people out
     most_fail: bool = False  # a fault of the whole site
     counted: CountedPeople
+    idle: frozenset[str] = frozenset()  # who passed, but adds nothing to a comparison
 
 
 class SitePass:

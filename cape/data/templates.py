@@ -160,6 +160,17 @@ def number_of_maps(base: Path) -> int:
         return 0
 
 
+def no_labels(base: Path) -> str:
+    """Return why an image of one volume is no atlas; "" for another file, or an atlas."""
+    path = file_of_maps(base)
+    if path is not None and ".nii" in path.name and not path.name.endswith(CIFTI_MAPS):
+        try:
+            label_volume(path, "atlas", Findings("maps"))
+        except UnusableFile as err:
+            return f"{path.name}: {err.issue.code.problem} ({err.issue.observed})"
+    return ""
+
+
 def label_numbers(path: Path) -> tuple[int, ...]:
     """Return the labels of an atlas in their order; () for another file, or one that is damaged."""
     if ".nii" in path.name and not path.name.endswith(CIFTI_MAPS):

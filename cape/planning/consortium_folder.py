@@ -26,6 +26,8 @@ from cape.settings.own_words import POLICY_FILE
 
 # Files that mark a folder as one of data
 DATASET_MARKS: Final = ("dataset_description.json", PARTICIPANTS, POLICY_FILE, *MANIFEST_NAMES)
+# What `cape init` writes of an atlas, not of a computation
+_OF_DATA: Final = ("label_pairs",)
 # Default computations for images and for matrices.  On real brains temporal ICA separated no map
 # in 18 of 18 runs (docs/choosing.md); the columns of a matrix have no known place.
 PROPOSED = ("capegica", "capedjica")
@@ -125,7 +127,7 @@ def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[s
     common = {
         name: value for name, value in in_file.items() if _meant_for(ours, shared, name, value)
     }
-    ignored = [name for name in in_file if name not in (*common, *given)]
+    ignored = [name for name in in_file if name not in (*common, *given, *_OF_DATA)]
     if ignored:
         text = f"{chosen} ignores: {', '.join(ignored)} (settings.toml is for {named}; "
         text += "give what it needs with --set)"

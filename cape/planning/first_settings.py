@@ -46,7 +46,7 @@ from cape.planning.consortium_folder import check_names_no_person, merged
 from cape.planning.first_question import columns_of, first_question
 from cape.planning.judge import judge
 from cape.planning.label_pairs import compare_places, pair_names
-from cape.planning.public_maps import check_labels, proposed_question, why_no_pairs
+from cape.planning.public_maps import check_labels, lines_of_maps, proposed_question
 from cape.planning.run_headers import (
     BUNDLED,
     MOST_COMPONENTS,
@@ -168,8 +168,8 @@ def propose(asked: InitOptions) -> Proposal:
         study.lines.extend((f"{site}: {number_of(len(people.listed), 'person')}", *people.said))
     asks = _of_people(study)
     compared = asked.maps and proposed_question(asked.maps)
-    if asked.maps and compared and (why := why_no_pairs(asked.maps, compared)):
-        study.lines.append(why)
+    if asked.maps and compared:
+        study.lines.extend(lines_of_maps(asked.maps, compared))
     if not study.paths and not any(people.source in RECORDS for people in study.lists.values()):
         values: dict[str, object] = {"kind": "compared"}
     elif any(people.source in RECORDS for people in study.lists.values()):
@@ -393,7 +393,11 @@ def _of_images(study: _Study) -> dict[str, object]:
         return series
 
     headers = [one for each in headers_of(study.lists, measured, lines).values() for one in each]
-    return {**place, **of_time(headers, lines), **of_confounds(study.lists, lengths, lines)}
+    return {
+        **place,
+        **of_time(study.lists, headers, lengths, lines),
+        **of_confounds(study.lists, lengths, lines),
+    }
 
 
 def _mask(study: _Study, paths: Sequence[Path]) -> dict[str, object]:
@@ -452,6 +456,11 @@ def _regions(study: _Study, images: Sequence[Path]) -> dict[str, object]:
         f"atlas {study.config.atlas} of {space.n_features} parcels, space {stated or 'not said'}, "
         + (f"names in {table.name}" if table else "no names (atlas.tsv: index, name)")
     )
+    if images:
+        places = " ".join(
+            shlex.quote(str(people.folder / study.config.atlas)) for people in study.lists.values()
+        )
+        study.lines.append(f"of voxels without it: delete {places} and type this again")
     spaces = [told(path, partial(space_of, path.name), "") for path in images]
     resample = "" if stated and all(spaces) else resample_to(images, grid_of(space))
     return {"kind": "volumes", "resample": resample or "", "label_pairs": pairs}
@@ -463,9 +472,14 @@ def _of_tables(study: _Study) -> dict[str, object]:
         raise _which_axis(study)
     config = replace(study.config, orientation=asked.orientation)
     how, space = resolve(config).reading, study.regions if study.of_atlas else None
-    headers = headers_of(
-        study.lists, lambda run: read_run(run, how, space, headers_only=True), lines
-    )
+    times: dict[Path, int] = {}
+
+    def measured(run: SiteRun) -> Series:
+        series = read_run(run, how, space, headers_only=True)
+        times[run.path] = series.n_times
+        return series
+
+    headers = headers_of(study.lists, measured, lines)
     every = [series for each in headers.values() for series in each]
     lengths, widths = [s.n_times for s in every], Counter(len(s.values) for s in every)
     names = Counter(series.columns for series in every if series.columns)
@@ -484,7 +498,7 @@ def _of_tables(study: _Study) -> dict[str, object]:
         "orientation": asked.orientation,
         "n_features": len(columns) or widths.most_common(1)[0][0],
         "columns": _as_setting(columns),
-        "min_timepoints": fewest(lengths, lines),
+        "min_timepoints": fewest(study.lists, times, lines),
     }
 
 

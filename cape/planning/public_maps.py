@@ -31,9 +31,21 @@ def networks_of(maps: Path, n_maps: int) -> str:
     """
     pairs = _stated(maps, n_maps)
     file = templates.file_of_maps(maps)
-    if not pairs and file and (labels := templates.label_numbers(file)):
+    labels = templates.label_numbers(file) if file else ()
+    if not pairs and labels:
         pairs = [(f"region {n}", "") for n in labels]
+    _check_once(pairs, labels)
     return _in_words(pairs or [(name, "") for name in component_names(n_maps)])
+
+
+def _check_once(pairs: Sequence[tuple[str, str]], labels: Sequence[int]) -> None:
+    """ConfigError E012 if the table beside maps or labels calls two of them alike."""
+    first: dict[str, int] = {}
+    for k, (name, _) in enumerate(pairs):
+        if (other := first.setdefault(name.casefold(), k)) != k:
+            kind, at = ("labels", labels) if labels else ("rows", range(1, len(pairs) + 1))
+            problem = f"{kind} {at[other]} and {at[k]} of the table beside the maps are both {name}"
+            raise ConfigError("E012", problem=problem, do="give each its own name.")
 
 
 def _stated(maps: Path, n_maps: int) -> Sequence[tuple[str, str]]:
@@ -59,8 +71,19 @@ def _in_words(pairs: Sequence[tuple[str, str]]) -> str:
     return ", ".join(quoted(name) + (domain and f" ({domain})") for name, domain in pairs)
 
 
-def why_no_pairs(maps: Path, question: Mapping[str, str]) -> str:
-    """Return why connectivity is not proposed, and what would change that; "" if it is."""
+def lines_of_maps(maps: Path, question: Mapping[str, str]) -> list[str]:
+    """Return which labels the table beside an atlas lacks, and why connectivity is not proposed."""
+    file = templates.file_of_maps(maps)
+    regions = templates.regions_of_atlas(file) if file else {}
+    lacking = [n for n in templates.label_numbers(file) if n not in regions] if file else []
+    said = ", ".join(map(str, lacking))
+    lines = (
+        [f"the table beside {maps.name} has no row for label {said}"] if regions and said else []
+    )
+    return [*lines, *filter(None, [_why_no_pairs(maps, question)])]
+
+
+def _why_no_pairs(maps: Path, question: Mapping[str, str]) -> str:
     n = count_networks(question["networks"])
     if question["outcomes"] in ("fnc", "domains") or n < 2:
         return ""
@@ -73,7 +96,8 @@ def proposed_question(maps: Path) -> dict[str, str]:
     """Return `networks` of a file of maps, and the first of pairs, domains, loadings that fit."""
     n_maps = templates.number_of_maps(maps)
     if not n_maps:
-        problem, do = f"{maps.name} holds no maps", "name a 4-D image, an atlas, a table, or a run."
+        problem = templates.no_labels(maps) or f"{maps.name} holds no maps"
+        do = "name a 4-D image, an atlas of whole numbers, a table, or a run."
         raise ConfigError("E012", problem=problem, do=do)
     if n_maps > MAX_NETWORKS:
         problem = (
@@ -86,6 +110,7 @@ def proposed_question(maps: Path) -> dict[str, str]:
         with suppress(ConfigError):
             parse_measure(outcomes, networks)
             return {"networks": networks, "outcomes": outcomes}
+    parse_measure("loadings", networks)
     return {"networks": networks, "outcomes": "loadings"}
 
 
@@ -130,6 +155,9 @@ def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     n = templates.number_of_maps(maps)
     kind = str(chosen.get("outcomes", "")).strip()
     of_tables = name == "networks" and kind not in UNITS
+    if not n and not of_tables and (problem := templates.no_labels(maps)):
+        do = "name an atlas of whole numbers: resample labels to the nearest voxel."
+        raise ConfigError("E012", problem=problem, do=do)
     if not n or of_tables:
         return {}
     if given := str(chosen.get(name, "")).strip():

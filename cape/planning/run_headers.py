@@ -77,22 +77,37 @@ def headers_of(
 # -- time and confounds --------------------------------------------------------------------------
 
 
-def of_time(series: Sequence[Series], lines: list[str]) -> dict[str, object]:
+def of_time(
+    lists: Lists, series: Sequence[Series], lengths: Mapping[Path, int], lines: list[str]
+) -> dict[str, object]:
     """Return the values of `tr` and `min_timepoints`; where times differ nobody is left out."""
     times = {round(each.tr, 3) for each in series} - {0.0}
     return {
-        "min_timepoints": fewest([each.n_times for each in series], lines),
+        "min_timepoints": fewest(lists, lengths, lines),
         "tr": f"{times.pop():g}" if len(times) == 1 else "",
     }
 
 
-def fewest(lengths: Sequence[int], lines: list[str]) -> int:
-    """Return a `min_timepoints` for runs shorter than its default; 0: keep the default."""
-    usual = median(lengths) if lengths else LONG_RUN
+def fewest(lists: Lists, lengths: Mapping[Path, int], lines: list[str]) -> int:
+    """Return a `min_timepoints` for people shorter than its default; 0: keep the default.
+
+    `lengths`: time points of the runs whose headers can be read; those of a person are joined.
+    """
+    everyone = [person for people in lists.values() for person in people.listed]
+    joined = [sum(lengths.get(run.path, 0) for run in person.runs) for person in everyone]
+    known = [n for n in joined if n]
+    usual = median(known) if known else LONG_RUN
     least = int(0.9 * usual) // 10 * 10
-    if usual >= LONG_RUN or least < MOST_COMPONENTS + 2:  # too short for any settings
-        return 0
-    lines.append(f"volumes: {range_of(lengths)}, so min_timepoints = {least}")
+    least = 0 if usual >= LONG_RUN or least < MOST_COMPONENTS + 2 else least  # too short for any
+    if least:
+        lines.append(f"time points of a person: {range_of(known)}, so min_timepoints = {least}")
+    if short := [n for n in known if n < (least or LONG_RUN)]:
+        lower = min(short) // 10 * 10
+        line = f"; min_timepoints = {lower} counts them" if lower > MOST_COMPONENTS else ""
+        lines.append(
+            f"{len(short)} of {number_of(len(known), 'person')} would count as zeros: fewer than "
+            f"{least or LONG_RUN} time points{line}"
+        )
     return least
 
 
@@ -123,7 +138,8 @@ def of_confounds(lists: Lists, lengths: Mapping[Path, int], lines: list[str]) ->
         n = f"{len(short)} of {number_of(len(runs), 'run')}"
         lines.append(
             f"motion of 6 signals and not 24, because {n} {'has' if len(short) == 1 else 'have'} "
-            f"fewer than {LONG_RUN} volumes: {shown}{more}; init proposes 24 without them (exclude)"
+            f"fewer than {LONG_RUN} volumes: {shown}{more}"
+            + ("; init proposes 24 without them (exclude)" if 2 * len(short) < len(runs) else "")
         )
     elif not common >= derived:
         why = "some tables lack the derivatives and squares of the 6"

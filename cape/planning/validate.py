@@ -260,8 +260,9 @@ def check_site(
     if inspection.accepted is not None:
         # Outcomes of images are computed in the run.
         least = policy.min_group
-        counted = inspection.accepted.counting(owner.config, least, measured=False)
-        inspection = replace(inspection, counted=counted)
+        idle = inspection.accepted.adding_nothing(owner.config, least, measured=False)
+        counted = inspection.counted.without(idle.values())
+        inspection = replace(inspection, counted=counted, idle=frozenset(idle))
     accepted, refused = inspection.accepted, list(inspection.findings)
     # The policy judges settings only with a budget; counts leave whatever that will be.
     if not owner.has_budget:

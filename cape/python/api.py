@@ -609,6 +609,7 @@ def simulate(
     delta: float | None = None,
     private: bool | None = None,
     settings: Mapping[str, object] | None = None,
+    settings_file: str | Path | None = None,
     through: str = "memory",
     seed: int | None = None,
     drops: Sequence[str] = (),
@@ -628,6 +629,7 @@ def simulate(
     directory : path; one folder per site, and ``settings.toml``, which `settings` override
     out : path; receives ``consortium/`` and a folder per site
     epsilon, delta, private, settings, seed, on_progress : as for `Consortium.run`
+    settings_file : path, optional; in place of that ``settings.toml``
     through : str; memory, wire, process; with the laboratory docker, coinstac and nvflare too
     drops : sequence of str; sites that drop out: ``site@phase:round``
     policy : SitePolicy, optional; the policy of every site
@@ -669,6 +671,7 @@ def simulate(
         out=Path(out),
         through=through,
         settings=values,
+        settings_file=None if settings_file is None else Path(settings_file),
         seed=seed,
         drops=drops,
         policy=policy,

@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from cape.algorithms.effects import Effect, regions_of
@@ -69,7 +70,8 @@ def who_of(result: GroupComparison) -> str:
         else f"{len(entered)} of {number_of(len(sites), 'site')}"
     )
     parts = [n, f"{sum(site.asked for site in entered):,} people asked{whom}"]
-    shares = [row.observed for row in result.effects if row.observed is not None]
+    known = (row.observed for row in result.effects if row.fits != "wide")  # else noise, too
+    shares = [share for share in known if share is not None]
     if shares:
         low, high = (round(100 * share) for share in (min(shares), max(shares)))
         parts.append(f"about {low if low == high else f'{low} to {high}'} % with a value")
@@ -157,6 +159,8 @@ def _sentence(result: GroupComparison, question: Question, term: Term) -> str:
     names = _names(judged)
     if not judged:
         reasons = "; ".join(dict.fromkeys(WITHHELD[row.fits] for row in rows))
+        noise = [s for row in rows if row.fits == "wide" and (s := row.share("privacy"))]
+        reasons += f"; privacy noise is {100 * median(noise):.0f} % of the error" if noise else ""
         return f"Nothing can be said about {_any(question, _names(rows))}: {reasons}."
     which = [name for name in names if name in found]
     if not which:

@@ -37,8 +37,9 @@ BEFORE_JOIN = Progress(phase="join", round=1, rounds=1, exchange=0, exchanges=0,
 class RunOptions:
     """What a caller of `simulate` chooses; `rerun` takes the choices of the run from its files.
 
-    `settings` override ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the result is not private.
-    `drops` are ``site@phase:round``; `policy` applies to every site, with absolute paths.
+    `settings` override `settings_file`, else ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the
+    result is not private.  `drops` are ``site@phase:round``; `policy` applies to every site, with
+    absolute paths.
     `maps`: a finished run or a file of public template maps.  `replace`: begin anew over a run in
     `out`; else one that was stopped goes on, and a finished one is ConfigError E016.  `store`:
     cache folder of read files, or None.  `all_pages`: draw the page of every site, not of the first
@@ -48,6 +49,7 @@ class RunOptions:
     out: Path
     through: str = "memory"
     settings: Mapping[str, object] = field(default_factory=dict)
+    settings_file: Path | None = None
     seed: int | None = None
     drops: Sequence[str] = ()
     policy: SitePolicy | None = None

@@ -73,7 +73,7 @@ def simulate(directory: Path, options: RunOptions, find_way: FindWay = find_way)
     check_seed(seed)
     sites = site_folders(directory)
     way = find_way(options.through)
-    chosen = _chosen(directory, options.settings, maps)
+    chosen = _chosen(directory, options.settings, maps, options.settings_file)
     check_places(sites, out)
     if not options.replace:
         _check_no_result(out)
@@ -277,7 +277,10 @@ def _score(setup: RunSetup, consortium: Path, counted: CountedPeople | None) -> 
 
 
 def refused_by_policies(
-    directory: Path, settings: Mapping[str, object], maps: Path | None = None
+    directory: Path,
+    settings: Mapping[str, object],
+    maps: Path | None = None,
+    settings_file: Path | None = None,
 ) -> tuple[str, ...]:
     """Return which sites would refuse this run and why.
 
@@ -285,7 +288,7 @@ def refused_by_policies(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself warns
-        chosen = _chosen(directory, settings, maps)
+        chosen = _chosen(directory, settings, maps, settings_file)
     sites, refusing = site_folders(directory), dict[str, list[str]]()
     judged = judge(chosen, n_sites=len(sites))
     if not judged.config.private:
@@ -332,16 +335,16 @@ def warn_of_noise(judged: Judged) -> None:
 
 
 def _chosen(
-    directory: Path, settings: Mapping[str, object], maps: Path | None
+    directory: Path, settings: Mapping[str, object], maps: Path | None, file: Path | None
 ) -> dict[str, object]:
     sites = site_folders(directory)
-    in_file = _settings_of(directory)
+    in_file = _settings_of(directory) if file is None else read_file(file)
     settings = settings if maps is None else asking_of_maps(in_file, settings)
     chosen = merged(in_file, settings)
     chosen["computation"] = proposed(chosen)  # in a real run the owner must name it
     if maps is not None:
         chosen |= of_maps(maps, chosen)
-    if settings_beside(directory) is None:
+    if file is None and settings_beside(directory) is None:
         _check_enough(chosen)
     if len(sites) == 1 and "min_sites" not in chosen:
         warn_caller(ALONE, CapeWarning)

@@ -122,7 +122,9 @@ def _run_to_end(transport: transports.Transport, play: Play) -> None:
     if play.state is not None:
         last = transport.go_on(play.state)
         at = f"exchange {last.exchange} of {last.exchanges}"
-        text = f"goes on at {at}, where it was stopped; only the rest of its plan is charged"
+        text = f"goes on at {at}, where it was stopped"
+        is_private = configured(play.setup.settings)[1].private
+        text += "; only the rest of its plan is charged" if is_private else ""
         warn_caller(text, CapeWarning)
     # Elsewhere a container or an engine has homes of sites that end with it.
     keep = partial(write_state, play.work) if play.setup.through in WAYS else None

@@ -73,3 +73,16 @@ def test_an_interval_leaves_0_out_where_its_test_does(found: tuple[Found, object
         assert row.p == sure.p
         assert row.low95 <= sure.low95 or row.low95 == 0.0
         assert row.high95 >= sure.high95 or row.high95 == 0.0
+
+
+def test_a_run_that_sees_2_sd_at_best_estimates_nothing(found: tuple[Found, object]) -> None:
+    """Of 23 people: Fisher z -6.0 [-83.9, 0.0], d -15.30 [-443.94, 0.00], fits yes."""
+    whole, question = found
+    sure = whole.effects[0]
+    just = (2.0 * sure.sd / (1.96 * sure.se)) ** 2
+    size = np.ones((4, 1, 1))
+    for factor, fits in ((0.9 * just, "yes"), (1.1 * just, "wide")):
+        answer = whole.answers[0]
+        row = effects(question, [replace(answer, parts=answer.parts.times(factor * size))])[0]
+        assert (row.fits, row.d is None) == (fits, fits == "wide")
+        assert None not in (row.p, row.estimate, row.se)

@@ -347,6 +347,20 @@ def test_what_was_not_typed_is_left_to_the_settings_of_the_folder(tmp_path, simu
     assert call["through"] == "memory"
 
 
+def test_a_simulation_takes_a_named_file_of_settings_in_place_of_the_folders(tmp_path, typed):
+    """cmp.toml of init, validate and budget could not be rehearsed: "No such option"."""
+    for site in "abc":
+        (tmp_path / "study" / site).mkdir(parents=True)
+    (tmp_path / "study" / "settings.toml").write_text("n_components = 3\nbids_filter = 'task-x'\n")
+    named = tmp_path / "cmp.toml"
+    named.write_text('computation = "djica"\nn_components = 1000\nepsilon = 8.0\ndelta = 1e-5\n')
+    words = ("simulate", str(tmp_path / "study"), "--out", str(tmp_path / "out"))
+    err = typed(*words, "--settings", str(named), code=2).err
+    assert "n_components=1000" in err
+    assert "n_components=3" not in err
+    typed(*words, "--settings", str(tmp_path / "none.toml"), code=2)
+
+
 def test_a_line_per_round_says_where_the_run_is(tmp_path, simulator, capsys, monkeypatch) -> None:
     """In plain words: it read "16/47 iterate 10/40 | stability 0.62 | step 0.041 | mu ..."."""
     monkeypatch.setattr("cape.cli.progress.LINE_SECONDS", 0.0)

@@ -10,6 +10,7 @@ import pytest
 
 import cape
 from cape.cli import main
+from cape.data.pipeline import SiteData
 from cape.data.space import MASKS
 from cape.errors import ConfigError
 from cape.lab.synthetic.consortium import Request, write_consortium
@@ -91,7 +92,21 @@ def test_fast_looks_at_headers_and_tables_only_and_says_so(plan, typed):
     text = typed("validate", str(plan / "local0")).out
     assert "CAPE-W110" in text
     last = text.rstrip().splitlines()[-1]
-    assert last == "READY: 12 subjects, 1 warning; 1 of them fails and counts as zeros"
+    assert last == "READY: 12 subjects, 1 of whom counts as zeros, 1 warning"
+
+
+def test_who_adds_nothing_to_a_comparison_is_a_zero_on_every_line(plan, typed, monkeypatch):
+    """The first line said 19 of 22, the table "ok" of two of them, the last line 1 of 22."""
+    zeros = {"sub-014": "no outcome", "sub-012": "no outcome"}
+    monkeypatch.setattr(SiteData, "adding_nothing", lambda *_, **__: zeros)
+    lines = documents(typed("validate", str(plan / "local0"), "--json").out)
+    verdicts = {row["subject"]: row["verdict"] for row in lines[-2]["subjects"]}
+    assert zeros.keys() <= verdicts.keys()
+    assert {who for who, verdict in verdicts.items() if verdict != "ok"} == zeros.keys()
+    n = len(verdicts)
+    first, *_, last = typed("validate", str(plan / "local0")).out.rstrip().splitlines()
+    assert first == f"{n - 2} of {n} people count (2: no outcome)."
+    assert last.startswith(f"READY: {n} subjects, 2 of whom count as zeros, ")
 
 
 def test_in_python_the_findings_are_those_of_the_command(plan, capsys):

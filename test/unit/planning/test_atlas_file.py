@@ -3,6 +3,7 @@
 Belongs to `cape/planning/first_settings.py`.
 """
 
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -54,6 +55,14 @@ def test_a_lab_gets_the_atlas_that_it_types_and_its_settings_validate(tmp_path, 
     settings = tomllib.loads((folder / "settings.toml").read_text())
     assert (settings["atlas"], settings["resample"]) == ("atlas.nii", "to_mask")
     assert settings["label_pairs"] == "1-2"
+    # The copy decided on every later init, and nothing led back to voxels.
+    again = typed("init", "my lab", "--out", "again.toml").out
+    (line,) = (line for line in again.splitlines() if "of voxels without it: " in line)
+    (copy,) = (word for word in shlex.split(line) if word.endswith("atlas.nii"))
+    Path(copy).rename("kept.nii")
+    assert "of voxels" not in typed("init", "my lab", "--out", "voxels.toml").out
+    assert 'mask = "MNI152' in Path("voxels.toml").read_text()
+    Path("kept.nii").rename(copy)
     line = [word for pair in ("min_timepoints=30",) for word in ("--set", pair)]
     assert main(["validate", "my lab", *line]) == 0
 

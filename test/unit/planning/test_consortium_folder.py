@@ -33,6 +33,15 @@ def test_a_common_setting_that_a_computation_only_narrows_is_kept() -> None:
     assert "ignores: n_components, step_limit (settings.toml is for capedjica;" in one
 
 
+def test_a_line_of_init_on_an_atlas_is_no_setting_that_is_ignored() -> None:
+    """Each command of a lab with an atlas warned "capecontrast ignores: label_pairs"."""
+    file = {"computation": "capegica", "label_pairs": "1-2", "epsilon": 2.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chosen = of({"computation": "capecontrast"}, file)
+    assert chosen == {"computation": "capecontrast", "epsilon": 2.0}
+
+
 def test_what_a_computation_needs_otherwise_or_does_not_know_is_not_taken_from_the_file() -> None:
     # The mean over rows without their means would be 0: capemean declares its own defaults.
     with pytest.warns(CapeWarning, match="capemean ignores: .*standardize, basis") as said:

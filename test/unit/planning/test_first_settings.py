@@ -17,7 +17,7 @@ from cape.data.templates import maps_with_names
 from cape.errors import ConfigError
 from cape.planning.consortium_folder import read_settings
 from cape.planning.first_settings import InitOptions, propose
-from cape.planning.public_maps import of_maps, proposed_question, why_no_pairs
+from cape.planning.public_maps import lines_of_maps, of_maps, proposed_question
 from cape.planning.run_headers import MOTION
 from cape.settings.measures import outcome_names
 from cape.settings.question import parse_measure
@@ -473,6 +473,24 @@ def test_a_site_with_regions_in_another_order_is_named_and_columns_stay(tmp_path
     assert "b: 1 of 3 tables have another header: other names" in counts
 
 
+def test_init_counts_whom_the_default_of_time_points_leaves_out(tmp_path):
+    """61 of 61 runs were short: init was silent, "8 of 23 people count", NOT READY."""
+    for k, lengths in enumerate([(60, 60), (60, 60), (60, 60), (50,), (57,)], start=1):
+        for n, length in enumerate(lengths, start=1):
+            run(tmp_path, f"sub-{k}", task=f"rest_run-{n}", n_times=length)
+    said, counts = settings(tmp_path)
+    assert "min_timepoints" not in said
+    assert "2 of 5 people would count as zeros: fewer than 100 time points" in counts
+    assert "min_timepoints = 50 counts them" in counts
+    assert "init proposes 24" not in counts  # no run would be left
+    for n in (1, 2):
+        run(tmp_path, "sub-1", task=f"rest_run-{n}", n_times=30)
+    said, counts = settings(tmp_path)
+    assert said["min_timepoints"] == 50
+    assert "time points of a person: 50 to 120, so min_timepoints = 50" in counts
+    assert "count as zeros" not in counts
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_headers_that_are_no_labels_of_the_atlas_are_told_by_init_as_by_validate(
     named, tmp_path, capsys
@@ -713,7 +731,7 @@ def test_the_domains_of_an_atlas_are_those_of_its_table_whatever_its_form(form, 
     asked = proposed_question(maps)
     assert asked["outcomes"] == "domains"
     assert asked["networks"] == ", ".join(f"{name} ({net})" for _, name, net in ROWS)
-    assert why_no_pairs(maps, asked) == ""
+    assert lines_of_maps(maps, asked) == []
 
 
 @pytest.mark.parametrize(
@@ -722,6 +740,7 @@ def test_the_domains_of_an_atlas_are_those_of_its_table_whatever_its_form(form, 
         ("name\tdomain\na\tx\n", r"LabAtlas.tsv .*no column index, and 1 rows for 40 labels"),
         ("what\tdomain\na\tx\n", r"LabAtlas.tsv cannot be read: no numbers or no names"),
         ("index\tname\tdomain\n1\ta\t\n2\tb\tx\n", "a has no domain, others have"),
+        ("index\tname\n1\tHip\n2\tb\n8\thip\n", "labels 1 and 8 of the table .* are both hip"),
         ("index\tname\tdomain\n1\ta\tx (y)\n2\tb\tx\n", "comma, quote or parenthesis"),
     ],
 )
@@ -738,9 +757,23 @@ def test_connectivity_that_is_not_asked_says_why_and_what_to_add(tmp_path):
     (tmp_path / "LabAtlas.tsv").write_text(
         "index\tname\n" + "".join(f"{n}\t{name}\n" for n, name, _ in ROWS)
     )
-    said = why_no_pairs(maps, proposed_question(maps))
+    (said,) = lines_of_maps(maps, proposed_question(maps))
     assert said.startswith("connectivity is not asked: 40 maps have 780 pairs, allowed 500; ")
     assert "a column domain in LabAtlas.tsv" in said
+
+
+def test_a_table_that_lacks_labels_and_an_image_without_are_told(tmp_path):
+    """The one gave "region 15" in silence; the other "setting 'networks' is required"."""
+    maps = regions(tmp_path, 4)
+    (tmp_path / "LabAtlas.tsv").write_text("index\tname\n1\ta\n2\tb\n9\td\n")
+    (said,) = lines_of_maps(maps, proposed_question(maps))
+    assert said == "the table beside LabAtlas.nii.gz has no row for label 8"
+    values = np.array([0.0, 1.5, 2.0]).reshape(1, 1, -1)
+    nib.Nifti1Image(values, np.eye(4)).to_filename(tmp_path / "interp.nii.gz")
+    chosen = {"computation": "capecontrast", "outcomes": "fnc"}
+    for wrong in (proposed_question, lambda file: of_maps(file, chosen)):
+        with pytest.raises(ConfigError, match=r"interp.nii.gz: .* no labels \(0 to 2\)"):
+            wrong(tmp_path / "interp.nii.gz")
 
 
 def test_settings_that_name_other_maps_are_told_so(tmp_path):

@@ -65,8 +65,9 @@ def test_a_null_is_said_by_intervals_and_never_as_no_difference() -> None:
 @pytest.mark.parametrize("fits", [fits for fits in WITHHELD if fits != "no d"])
 def test_where_an_answer_is_withheld_there_is_no_size_and_no_null(fits: str) -> None:
     text = said(compared([withheld("hippocampus", fits)]))
-    assert text.endswith(f"Nothing can be said about hippocampus: {WITHHELD[fits]}.")
-    assert not re.search(r"was found|not found|exclude|\d sd", text)
+    noise = "; privacy noise is 50 % of the error" if fits == "wide" else ""
+    assert text.endswith(f"Nothing can be said about hippocampus: {WITHHELD[fits]}{noise}.")
+    assert not re.search(r"was found|not found|exclude|\.\d+ sd", text)
     rows = [*(effect(name, -0.5) for name in NAMES[:4]), withheld("pallidum", fits)]
     among = said(compared(rows, FIVE))
     assert "differ in all 4 outcomes" in among
@@ -97,6 +98,23 @@ def test_a_null_without_a_size_is_said_in_its_unit() -> None:
     )
     one = [*rows[:4], effect("pallidum", 0.05)]
     assert "exclude those beyond 0.25 sd" in said(compared(one, FIVE))
+
+
+def test_a_hopeless_run_speaks_of_no_sd() -> None:
+    """ "No difference was found: the intervals of 95 % exclude those beyond 537.51 sd"."""
+    parts = {"se_privacy": 400 * 0.98**0.5, "se_sampling": 400 * 0.02**0.5, "se": 400.0}
+    rows = [withheld(name, "wide", p=0.03, p_holm=1.0, **parts) for name in NAMES]
+    result = compared(rows, FIVE)
+    assert said(result) == (
+        "Nothing can be said about any of 5 outcomes: the intervals of 95 % reach beyond 2 sd to "
+        "either side; privacy noise is 98 % of the error."
+    )
+    assert "with a value" not in who_of(result)
+    some = said(compared([*rows[:4], effect("pallidum", 0.05)], FIVE))
+    assert "was found in pallidum: 0.05 sd" in some
+    assert "Nothing is said about hippocampus, amygdala, thalamus and 1 more: the inter" in some
+    (there,) = notes_of(compared([withheld("hippocampus", "wide", p=1e-9, p_holm=1e-9)]))
+    assert there.startswith("The size in standard deviations of hippocampus is not known: the int")
 
 
 def test_of_several_groups_the_omnibus_decides_and_pairs_follow() -> None:

@@ -100,6 +100,20 @@ def test_a_run_that_was_stopped_goes_on(data, undisturbed, tmp_path, through) ->
     assert not kept.parent.exists()
 
 
+@pytest.mark.parametrize("private", [True, False])
+def test_only_a_run_that_is_private_goes_on_with_its_charges(data, tmp_path, private) -> None:
+    """A run without noise said "only the rest of its plan is charged"."""
+    settings = {name: value for name, value in SETTINGS.items() if name not in ("epsilon", "delta")}
+    settings = SETTINGS if private else {**settings, "private": False}
+    given = {"out": tmp_path / "out", "settings": settings, "replace": False}
+    with pytest.raises(KeyboardInterrupt):
+        simulate(data, **given, on_progress=stop_at(5))
+    with pytest.warns(CapeWarning, match="where it was stopped") as said:
+        simulate(data, **given)
+    (text,) = (one for each in said if "was stopped" in (one := str(each.message)))
+    assert ("is charged" in text) is private
+
+
 def test_what_a_run_itself_writes_among_its_data_does_not_stop_it_from_going_on(data, tmp_path):
     folder = tmp_path / "data"
     shutil.copytree(data, folder)

@@ -254,6 +254,7 @@ def test_the_command_shows_first_and_deletes_when_told(site, typed, monkeypatch)
     told = typed(*line).out
     assert content(site) == before
     assert "Nothing is deleted yet: type it again with --yes." in told
+    assert "It will say NOT DONE (exit code 6) while places stand below Stays." in told
     assert "spent in 2 of 2 runs: mu 0.7" in told
     assert "it stays spent" in told
     document = json.loads(typed(*line, "--yes", "--json", code=6).out)  # a run may go on
