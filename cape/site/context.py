@@ -363,8 +363,10 @@ class SiteContext(_Party):
         return self._all_runs.file.is_closed(self.store.nonce)
 
     def publish(self, result: object) -> None:
-        output = self.store.output
-        if not isinstance(result, SiteOutcome) or output is None:
+        if not isinstance(result, SiteOutcome):
+            return
+        if (output := self.store.output) is None:  # the caller has all results
+            self.ended("finished")
             return
         # Not the card's nonce: if the last phase is repeated, the journal with the card is gone.
         nonce = self.store.nonce
