@@ -152,21 +152,27 @@ class Result:
 
         return result_html(self.outcome, self.plot, self.counted)
 
-    def write(self, folder: str | Path) -> Path:
+    def write(self, folder: str | Path, *, replace: bool = False) -> Path:
         """Write all files of the consortium and the report.
+
+        ConfigError CAPE-E016: the folder holds results, and `replace` does not give them up.
 
         Parameters
         ----------
         folder : path, created if missing
+        replace : bool; write over the results that are there
 
         Returns
         -------
         Path of index.html
         """
-        write_results(
-            Path(folder), self.outcome, counted=None if self.counted.all else self.counted
-        )
-        return Path(folder) / "index.html"
+        folder = Path(folder)
+        if (folder / "privacy.json").exists() and not replace:
+            problem = f"{folder} holds a finished run, and its privacy.json says what was spent"
+            do = "choose another folder, or give it up with replace=True."
+            raise ConfigError("E016", problem=problem, do=do)
+        write_results(folder, self.outcome, counted=None if self.counted.all else self.counted)
+        return folder / "index.html"
 
     def to_dataframe(self) -> Any:
         """Return the maps as a pandas DataFrame: one row per feature, one column per component.

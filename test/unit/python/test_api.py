@@ -82,6 +82,12 @@ def test_a_seed_gives_the_same_maps_and_promises_nothing(tmp_path) -> None:
     page = one.write(tmp_path / "out")
     assert "NOT PRIVATE" in page.read_text()
     assert (tmp_path / "out" / "results.json").is_file()
+    # Another run wrote over all files, privacy.json too, and what was spent was forgotten.
+    private = cape.Consortium(sites()).run(epsilon=100.0, settings=SMALL)
+    with pytest.raises(ConfigError, match=r"E016.*privacy.json says.*with replace=True\."):
+        private.write(tmp_path / "out")
+    assert "NOT PRIVATE" in page.read_text()
+    assert "NOT PRIVATE" not in private.write(tmp_path / "out", replace=True).read_text()
 
 
 @pytest.mark.parametrize(
