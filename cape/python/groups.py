@@ -32,9 +32,12 @@ Columns = Mapping[str, Sequence[object] | Array]
 # What a site writes into its policy, and what is done with a frame
 _KEY, _WORD = r'(?:"[^"]*"|[\w-]+)', r'"[^"]*"'
 _STANDS = re.escape(WHERE_IT_STANDS)
+_MARK = r'move it into column exclude; .*? not_exclusions = \["(.*?)"\] into .*?site-policy\.toml'
 _OF_FRAMES = (
     (re.compile(r"; see its site-error\.txt"), ""),
-    (re.compile(rf"levels\.{_KEY}\.({_KEY}) = ({_WORD})"), r"\2 as \1"),
+    # A cell that looks like a mark, or a whole column of marks
+    (re.compile(rf"(in column .*?Fix: ){_MARK}"), r"\1set such cells to NaN, or drop the rows"),
+    (re.compile(_MARK), r"drop the rows of who is left out, then the column \1"),
     (re.compile(rf"write variables\.{_KEY}\.times = ([^ ,;]+)"), r"multiply the column by \1"),
     (re.compile("ask the owner for a narrower range"), "give a narrower range"),
     (re.compile(rf"write as_it_is = (\[.*?\]); {_STANDS}"), r"give as_it_is=\1"),
@@ -281,10 +284,29 @@ def compare_groups(
 
 def _of_frames(text: str) -> str:
     """Return an error of a site's files as one of the frames that were given."""
-    text = _OTHER_UNIT.sub(_range_of_unit, text)
+    text = _OTHER_WORDS.sub(_cells_replaced, _OTHER_UNIT.sub(_range_of_unit, text))
+    text = _PLACE.sub(lambda at: f"row {int(at[1]) - 1}" if at[1] else "", text)
     for there, here in _OF_FRAMES:
         text = there.sub(here, text)
     return text
+
+
+# A line of the file that a frame becomes; the frame's first row is 1
+_PLACE: Final = re.compile(r"participants\.tsv: (?:line (\d+))?")
+# Levels in other words
+_LEVEL = rf"levels\.({_KEY})\.{_KEY} = {_WORD}"
+_OTHER_WORDS: Final = re.compile(
+    rf"write ({_LEVEL}(?:, {_LEVEL})*)(?:, with the word (that means it for )\"\.\.\.\")?"
+)
+
+
+def _cells_replaced(found: re.Match[str]) -> str:
+    """Return how a frame's own words become levels."""
+    pairs = re.findall(rf"levels\.{_KEY}\.({_KEY}) = ({_WORD})", found[1])
+    words = ((level.strip('"'), "..." if "..." in word else word) for level, word in pairs)
+    cells = ", ".join(f'{word}: "{level}"' for level, word in words)
+    doubt = found[4] and f", with the cell {found[4]}each ..."
+    return f'give df["{found[2].strip(chr(34))}"].replace({{{cells}}}){doubt or ""}'
 
 
 # A column in another unit: as_it_is keeps none of its values.
