@@ -3,6 +3,7 @@
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, cast
@@ -10,8 +11,10 @@ from typing import Any, Final, cast
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.counting import CountedPeople
 from cape.data.folders import may_name_a_site
 from cape.data.issues import WHERE_IT_STANDS, UnusableFile
+from cape.data.marks import EXCLUDE, exclude_says
 from cape.data.tables import PERSON, SESSION, column_names, rows_of_people
 from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning, warn_caller
 from cape.frozen import dataclass
@@ -59,7 +62,8 @@ class GroupResult:
     sentence : str; the answer in words
     comparison : GroupComparison
         The rows of all tables as records; without rows if a site refused a release.
-    private, epsilon, delta : as of `Result`
+    private, epsilon, delta, counted : as of `Result`
+        `counted` is None under a policy without private_results.
     folder : Path or None; the consortium's files and page; None without `out`
 
     Examples
@@ -75,6 +79,7 @@ class GroupResult:
     private: bool
     epsilon: float | None
     delta: float
+    counted: CountedPeople | None
     folder: Path | None
 
     @property
@@ -272,12 +277,16 @@ def compare_groups(
                 err.args = (_of_frames(str(err)),)
             raise
         results = cast(ComparisonFolder, read_folder(folder)).results
+        counted = results.counted
+        if counted is None and any(folder.parent.glob("*/private/site.json")):
+            counted = CountedPeople(listed=results.n_subjects, counted=results.n_subjects, why={})
     return GroupResult(
         sentence=sentence(results),
         comparison=results.comparison,
         private=results.private,
         epsilon=results.epsilon,
         delta=results.delta,
+        counted=counted,
         folder=folder if out else None,
     )
 
@@ -442,6 +451,12 @@ def _write_table(
             twice += f"in all columns, and count as other people; a column {PERSON} says who is who"
             warn_caller(twice, SubjectsWarning)
         table = {PERSON: [f"sub-{next(numbers):05}" for _ in range(lengths.pop())], **table}
+    if EXCLUDE in there:
+        (cells,) = _cells({"": table[list(table)[column_names(list(table)).index(EXCLUDE)]]})
+        with suppress(UnusableFile):  # told where the file is read
+            if n_out := sum(map(bool, map(exclude_says, cells))):
+                told = f"{folder.name}: column {EXCLUDE} leaves out {n_out} of {len(cells)} rows"
+                warn_caller(told, SubjectsWarning)
     folder.mkdir(parents=True)
     # A separator or a line end in somebody's note would make cells, or people, of it.
     files.write_table(folder / "participants.tsv", list(table), zip(*_cells(table), strict=True))

@@ -227,6 +227,19 @@ def test_a_column_that_looks_wrong_says_what_to_do_with_the_frame(column, words:
     assert ".t" not in str(caught.value)  # neither site-error.txt nor .toml
 
 
+def test_who_is_left_out_and_who_counts_is_told() -> None:
+    """A frame with a column exclude lost people without a word, and no result said who counts."""
+    (table,) = study(1, 60, 0.0).values()
+    marks = {"Exclude": [1, "yes", *[0] * 57, None]}
+    with pytest.warns(SubjectsWarning, match="site1: column exclude leaves out 2 of 60 rows$"):
+        found = ask({**table, **marks}, private=False, epsilon=None)
+    assert (found.counted.listed, found.counted.counted, found.counted.why) == (58, 58, {})
+    table["sex"][7] = "n/a"
+    with pytest.warns(SubjectsWarning, match="59 of 60 people count"):
+        found = ask(table, private=False, epsilon=None)
+    assert found.counted.sentence == "59 of 60 people count (1: a column of the formula is missing)."
+
+
 def test_rows_that_are_there_twice_are_told_unless_people_have_names(tmp_path: Path) -> None:
     table = {"dx": ["SZ", "control", "SZ", "SZ"], "volume": [3.5, 3.5, 3.5, 3.5]}
     with pytest.warns(SubjectsWarning, match="north: 2 of 4 rows are the same as others"):
