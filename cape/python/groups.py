@@ -261,6 +261,8 @@ def compare_groups(
                 own = {"lacks": lacks, "as_it_is": listed_words("as_it_is", as_it_is).split(", ")}
                 if own := {word: names for word, names in own.items() if any(names)}:
                     (data / name / POLICY_FILE).write_text(toml_text(own), encoding="utf-8")
+            if len(tables) == 1:  # a folder that holds one folder is itself the site
+                (data,) = data.iterdir()
         try:
             folder = simulate(
                 str(data),
