@@ -832,7 +832,7 @@ def budget(
     Raises
     ------
     ConfigError
-        CAPE-E011: a number out of its range.
+        CAPE-E011: a number out of its range; CAPE-E012: arguments that contradict each other.
 
     Examples
     --------
@@ -859,6 +859,9 @@ def budget(
         values = joined_settings(values, feature_space="matrix", n_features=features)
     if outcomes is not None and values["computation"] != "capecontrast":
         problem = f"outcomes= belongs to capecontrast, not to {values['computation']}"
+        raise ConfigError("E012", problem=problem, do="drop one of them.")
+    if components and values.get("computation") == "capecontrast":
+        problem = "components= is a number of maps, and capecontrast has none"
         raise ConfigError("E012", problem=problem, do="drop one of them.")
     return planning.any_budget_of(
         values, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, share=share

@@ -346,3 +346,7 @@ def test_two_sites_are_planned_as_they_run() -> None:
     # Settings that say n_sites are the plan of an owner, who agrees to two.
     with pytest.raises(ConfigError, match="CAPE-E152 2 sites joined, but min_sites is 3"):
         cape.budget(subjects=800, sites=2, epsilon=4.0, settings={"n_sites": 2})
+    # It was E010: unknown setting 'n_components', which nobody had given.
+    for asked in ({"outcomes": 1}, {"settings": {"computation": "capecontrast", "outcomes": 1}}):
+        with pytest.raises(ConfigError, match=r"E012 .*components= is a number of maps"):
+            cape.budget(subjects=800, sites=2, epsilon=4.0, components=4, **asked)
