@@ -244,9 +244,7 @@ def test_a_file_in_a_folder_of_each_person_is_that_person(tmp_path):
     (tmp_path / "participants.tsv").write_text("participant_id\texclude\nsub-03\t1\n")
     two = {"n_components": 2, "min_timepoints": 40}
     consortium = cape.Consortium(files, settings=two)
-    with pytest.warns(
-        cape.SubjectsWarning, match=r"1 of 12 people is left out: participants\.tsv"
-    ):
+    with pytest.warns(cape.SubjectsWarning, match=r"1 of 12 people is left out: participants\.tsv"):
         assert "11 people at 1 site" in repr(consortium.budget(epsilon=8.0))
     # Two files of a person may be two runs, or a run and its table.
     other = files[0].with_name("motion.csv")
