@@ -53,7 +53,7 @@ def simulate_command(
     """Run the computation with all sites on this computer, with the code of a real run."""
     from cape.planning.consortium_folder import settings_beside
     from cape.python.api import simulate
-    from cape.simulation.simulate import refused_by_policies
+    from cape.simulation.simulate import policy_of_all, refused_by_policies
 
     out = out or Path("answer" if maps else "out")
     overrides = common.assignments(set_values) | common.present(
@@ -64,7 +64,7 @@ def simulate_command(
     policy_file = common.policy_here(policy_file, quiet=quiet or as_json)
     for who in () if policy_file else refused_by_policies(directory, overrides, maps, settings):
         common.warn(f"a real run would be refused by {who} (cape policy)", as_json=as_json)
-    policy = None if policy_file is None else _policy_of(policy_file)
+    policy = None if policy_file is None else policy_of_all(policy_file)
     charges = _ledger_of(policy) is not None
     # Synthetic people lose nothing; a policy that was named is expected to charge.
     synthetic = quiet or as_json or (directory / "truth.npz").is_file()
@@ -103,18 +103,6 @@ def _if_stopped(through: str, *, charges: bool, replace: bool) -> str:
     typed = "typed again without --replace" if replace else "typed again"
     kept = f"a run that is stopped keeps its charges; {typed}, it goes on with the rest of its plan"
     return kept if charges else ""
-
-
-def _policy_of(path: Path) -> SitePolicy:
-    from cape.site.ledger_file import own_ledger
-    from cape.site.policy import NO_LEDGER
-
-    ledger, policy = own_ledger(policy_path=path)
-    # All sites of a simulation share this file and the ledger beside it.  Without a named ledger
-    # none is kept, because the sites' working folders do not stay.
-    if ledger is None:
-        return dataclasses.replace(policy, ledger_file=NO_LEDGER, max_total=())
-    return dataclasses.replace(policy, ledger_file=str(ledger.resolve()))
 
 
 def rerun_command(

@@ -33,7 +33,7 @@ from cape.data.marks import (
     note_second_lists,
     read_marks,
 )
-from cape.data.names import labels_alike, likeness, natural_key, normal, one_label_each
+from cape.data.names import bare, labels_alike, likeness, natural_key, normal, one_label_each
 from cape.data.person_tables import column_faults, table_of_outcomes, tables_of
 from cape.data.runs import OWN_FILE, Mention, Person, SiteRun, leads_out
 from cape.data.space import reserved_names
@@ -295,7 +295,7 @@ class _Reader:
     def _of_each(self, names: Sequence[str]) -> _Draft | None:
         """Return each file as one person; None where names or a mark say that it may be none."""
         if any("sub-" in name for name in names):
-            return None
+            return self._of_own_folders(names)
         draft = _Draft(source=_OF_EACH)
         tables = self._participants(draft.source, names)
         # Whom a table leaves out cannot be told from people without names.
@@ -309,6 +309,21 @@ class _Reader:
         for m, name in enumerate(names, start=1):
             draft.add(self.base, name, f"{m:03d}", f"sub-{m:03d}")
         return draft
+
+    def _of_own_folders(self, names: Sequence[str]) -> _Draft | None:
+        """Return each file as the person whose folder ``sub-<label>`` it lies in; None if unclear.
+
+        A folder with two of them may hold two runs, or a run and its table.
+        """
+        draft = _Draft(source="layout")  # as sub-{subject}/ would be
+        for name in names:
+            *above, file = PurePath(name).parts
+            own = [part for part in above if part.startswith("sub-")]
+            label = bare(own[0]) if len(own) == 1 and "sub-" not in file else ""
+            if not label.isalnum():
+                return None
+            draft.add(self.base, name, label, own[0])
+        return draft if len(draft.shown) == len(names) else None
 
     def _names_given(self, given: object) -> list[str]:
         """Return the names of a list or of a pattern that an engine maps."""

@@ -91,7 +91,8 @@ def _stored(
     if run.values is not None:
         with np.errstate(over="ignore"):  # values beyond float32 become infinite and count as such
             values = np.array(run.values, dtype=np.float32)  # a copy: it is cleaned in place
-        return Series(values=values, tr=how.tr, digest=run.name, grid="-")
+        digest = hashlib.sha256(repr(values.shape).encode() + values.tobytes()).hexdigest()
+        return Series(values=values, tr=how.tr, digest=digest, grid="-")
     if how.feature_space == "matrix":
         return read_matrix(run, how.orientation, how.variable, headers_only=headers_only)
     if how.feature_space == "atlas" and suffix_of(run.path.name) in MATRIX_SUFFIXES:

@@ -79,8 +79,8 @@ from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import OnProgress, OnSubject, RunOptions, run_to_end
 from cape.simulation.simulate import nearness
 from cape.simulation.ways import WAYS, Way
-from cape.site.places import SitePlaces
-from cape.site.policy import SitePolicy
+from cape.site.places import POLICY_VARIABLE, SitePlaces
+from cape.site.policy import NO_LEDGER, SitePolicy
 from cape.site.site_data import ArraySource, FileSource
 from cape.space.feature_space import FEATURE
 
@@ -152,21 +152,27 @@ class Result:
 
         return result_html(self.outcome, self.plot, self.counted)
 
-    def write(self, folder: str | Path) -> Path:
+    def write(self, folder: str | Path, *, replace: bool = False) -> Path:
         """Write all files of the consortium and the report.
+
+        ConfigError CAPE-E016: the folder holds results, and `replace` does not give them up.
 
         Parameters
         ----------
         folder : path, created if missing
+        replace : bool; write over the results that are there
 
         Returns
         -------
         Path of index.html
         """
-        write_results(
-            Path(folder), self.outcome, counted=None if self.counted.all else self.counted
-        )
-        return Path(folder) / "index.html"
+        folder = Path(folder)
+        if (folder / "privacy.json").exists() and not replace:
+            problem = f"{folder} holds a finished run, and its privacy.json says what was spent"
+            do = "choose another folder, or give it up with replace=True."
+            raise ConfigError("E016", problem=problem, do=do)
+        write_results(folder, self.outcome, counted=None if self.counted.all else self.counted)
+        return folder / "index.html"
 
     def to_dataframe(self) -> Any:
         """Return the maps as a pandas DataFrame: one row per feature, one column per component.
@@ -423,6 +429,9 @@ class Consortium:
         """
         simulation.check_seed(seed)
         _check_progress(on_progress)
+        # The caller has all data: without a policy that is named no limit would protect them.
+        named = _policy_named()
+        policy = named or SitePolicy.of_simulation()
         settings = self._joined(settings)
         given = privacy_given(epsilon, private, settings)
         settings = joined_settings(
@@ -455,7 +464,7 @@ class Consortium:
         _tell_of_seed(seed, config.private)
         plan = partial(judge_config, table, config, n_sites=len(self._sites), space=self.space)
         plan()  # what needs no data
-        sources = {s: self._source(s, people, config) for s, people in self._sites.items()}
+        sources = {s: self._source(s, x, config, policy) for s, x in self._sites.items()}
         if recurring := labels_that_recur({s: source.stated for s, source in sources.items()}):
             warn_caller(recurring, LabelsWarning)
         # First: every other figure speaks of all people who are listed.
@@ -472,11 +481,15 @@ class Consortium:
             with suppress(CapeError):
                 judged = plan(n_subjects=counted.counted)
         simulation.warn_of_noise(judged)
-        # The caller has all data, so a site's policy would not protect them.  A seed in the policy
-        # marks the result as a simulation.
-        policy = SitePolicy.of_simulation(simulation_seed=-1 if seed is None else seed)
-        transport = MemoryTransport(table, config, sources, policy, None)
-        run_to_end(transport, on_progress)
+        # A seed in the policy marks the result as a simulation.
+        policy = dataclasses.replace(policy, simulation_seed=-1 if seed is None else seed)
+        folders = {} if named is None else folders  # their own policies may only forbid
+        transport = MemoryTransport(table, config, sources, policy, None, folders=folders)
+        try:
+            run_to_end(transport, on_progress)
+        except BaseException:  # passed on
+            transport.leave()
+            raise
         if transport.outcome is None:
             raise TypeError("the run ended without an outcome")
         self.config = config
@@ -546,7 +559,11 @@ class Consortium:
         return {"n_components": max(2, min(N_COMPONENTS, people, room_for(self.space.n_features)))}
 
     def _source(
-        self, site: str, people: Sequence[Given] | Path, config: Config
+        self,
+        site: str,
+        people: Sequence[Given] | Path,
+        config: Config,
+        policy: SitePolicy | None = None,
     ) -> ArraySource | FileSource:
         if not isinstance(people, Path):
             self._check_arrays(config)
@@ -554,7 +571,15 @@ class Consortium:
             listed = people_in(site, people, config, findings)
             space = self.space or mask_space(config)
             return ArraySource.of(listed.people, space, config, findings, stated=listed.stated)
-        return FileSource(people, {}, config, site)
+        limits = policy or SitePolicy.of_simulation()
+        return FileSource(
+            people,
+            {},
+            config,
+            site,
+            stop_if_most_fail=limits.stop_if_most_fail,
+            min_group=limits.min_group,
+        )
 
     def _check_arrays(self, config: Config) -> None:
         """ConfigError CAPE-E284: the computation asks for more than arrays of people hold."""
@@ -632,7 +657,7 @@ def simulate(
     settings_file : path, optional; in place of that ``settings.toml``
     through : str; memory, wire, process; with the laboratory docker, coinstac and nvflare too
     drops : sequence of str; sites that drop out: ``site@phase:round``
-    policy : SitePolicy, optional; the policy of every site
+    policy : SitePolicy, optional; of every site; None: that of CAPE_SITE_POLICY, or no limits
     image, memory : str; the image of docker and coinstac, and the memory of a container
     maps : path, optional
         Results of a finished run, or a file of public templates (capecontrast, capedualreg).
@@ -674,7 +699,7 @@ def simulate(
         settings_file=None if settings_file is None else Path(settings_file),
         seed=seed,
         drops=drops,
-        policy=policy,
+        policy=policy or _policy_named(),
         image=image,
         memory=memory,
         maps=None if maps is None else Path(maps),
@@ -724,6 +749,20 @@ def rerun(
         on_subject=on_subject,
     )
     return simulation.rerun(Path(finished), options, _find_way)
+
+
+def _policy_named() -> SitePolicy | None:
+    """Return the policy that CAPE_SITE_POLICY names, which a warning tells; None without one."""
+    path = SitePlaces.from_environment(os.environ).policy
+    if path is None:
+        return None
+    policy = simulation.policy_of_all(path)
+    charged = f"the ledger {policy.ledger_file} charges this run"
+    if policy.ledger_file == NO_LEDGER:
+        charged = "nothing is charged: it names no ledger_file"
+    told = f"{POLICY_VARIABLE} names the policy {path}: its limits hold; {charged}"
+    warn_caller(told, CapeWarning)
+    return policy
 
 
 def _store_folder() -> Path | None:
@@ -796,7 +835,7 @@ def budget(
     Raises
     ------
     ConfigError
-        CAPE-E011: a number out of its range.
+        CAPE-E011: a number out of its range; CAPE-E012: arguments that contradict each other.
 
     Examples
     --------
@@ -823,6 +862,9 @@ def budget(
         values = joined_settings(values, feature_space="matrix", n_features=features)
     if outcomes is not None and values["computation"] != "capecontrast":
         problem = f"outcomes= belongs to capecontrast, not to {values['computation']}"
+        raise ConfigError("E012", problem=problem, do="drop one of them.")
+    if components and values.get("computation") == "capecontrast":
+        problem = "components= is a number of maps, and capecontrast has none"
         raise ConfigError("E012", problem=problem, do="drop one of them.")
     return planning.any_budget_of(
         values, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, share=share

@@ -3,6 +3,7 @@
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, cast
@@ -10,8 +11,10 @@ from typing import Any, Final, cast
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.counting import CountedPeople
 from cape.data.folders import may_name_a_site
 from cape.data.issues import WHERE_IT_STANDS, UnusableFile
+from cape.data.marks import EXCLUDE, exclude_says
 from cape.data.tables import PERSON, SESSION, column_names, rows_of_people
 from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning, warn_caller
 from cape.frozen import dataclass
@@ -32,9 +35,12 @@ Columns = Mapping[str, Sequence[object] | Array]
 # What a site writes into its policy, and what is done with a frame
 _KEY, _WORD = r'(?:"[^"]*"|[\w-]+)', r'"[^"]*"'
 _STANDS = re.escape(WHERE_IT_STANDS)
+_MARK = r'move it into column exclude; .*? not_exclusions = \["(.*?)"\] into .*?site-policy\.toml'
 _OF_FRAMES = (
     (re.compile(r"; see its site-error\.txt"), ""),
-    (re.compile(rf"levels\.{_KEY}\.({_KEY}) = ({_WORD})"), r"\2 as \1"),
+    # A cell that looks like a mark, or a whole column of marks
+    (re.compile(rf"(in column .*?Fix: ){_MARK}"), r"\1set such cells to NaN, or drop the rows"),
+    (re.compile(_MARK), r"drop the rows of who is left out, then the column \1"),
     (re.compile(rf"write variables\.{_KEY}\.times = ([^ ,;]+)"), r"multiply the column by \1"),
     (re.compile("ask the owner for a narrower range"), "give a narrower range"),
     (re.compile(rf"write as_it_is = (\[.*?\]); {_STANDS}"), r"give as_it_is=\1"),
@@ -56,7 +62,8 @@ class GroupResult:
     sentence : str; the answer in words
     comparison : GroupComparison
         The rows of all tables as records; without rows if a site refused a release.
-    private, epsilon, delta : as of `Result`
+    private, epsilon, delta, counted : as of `Result`
+        `counted` is None under a policy without private_results.
     folder : Path or None; the consortium's files and page; None without `out`
 
     Examples
@@ -72,6 +79,7 @@ class GroupResult:
     private: bool
     epsilon: float | None
     delta: float
+    counted: CountedPeople | None
     folder: Path | None
 
     @property
@@ -253,6 +261,8 @@ def compare_groups(
                 own = {"lacks": lacks, "as_it_is": listed_words("as_it_is", as_it_is).split(", ")}
                 if own := {word: names for word, names in own.items() if any(names)}:
                     (data / name / POLICY_FILE).write_text(toml_text(own), encoding="utf-8")
+            if len(tables) == 1:  # a folder that holds one folder is itself the site
+                (data,) = data.iterdir()
         try:
             folder = simulate(
                 str(data),
@@ -269,22 +279,45 @@ def compare_groups(
                 err.args = (_of_frames(str(err)),)
             raise
         results = cast(ComparisonFolder, read_folder(folder)).results
+        counted = results.counted
+        if counted is None and any(folder.parent.glob("*/private/site.json")):
+            counted = CountedPeople(listed=results.n_subjects, counted=results.n_subjects, why={})
     return GroupResult(
         sentence=sentence(results),
         comparison=results.comparison,
         private=results.private,
         epsilon=results.epsilon,
         delta=results.delta,
+        counted=counted,
         folder=folder if out else None,
     )
 
 
 def _of_frames(text: str) -> str:
     """Return an error of a site's files as one of the frames that were given."""
-    text = _OTHER_UNIT.sub(_range_of_unit, text)
+    text = _OTHER_WORDS.sub(_cells_replaced, _OTHER_UNIT.sub(_range_of_unit, text))
+    text = _PLACE.sub(lambda at: f"row {int(at[1]) - 1}" if at[1] else "", text)
     for there, here in _OF_FRAMES:
         text = there.sub(here, text)
     return text
+
+
+# A line of the file that a frame becomes; the frame's first row is 1
+_PLACE: Final = re.compile(r"participants\.tsv: (?:line (\d+))?")
+# Levels in other words
+_LEVEL = rf"levels\.({_KEY})\.{_KEY} = {_WORD}"
+_OTHER_WORDS: Final = re.compile(
+    rf"write ({_LEVEL}(?:, {_LEVEL})*)(?:, with the word (that means it for )\"\.\.\.\")?"
+)
+
+
+def _cells_replaced(found: re.Match[str]) -> str:
+    """Return how a frame's own words become levels."""
+    pairs = re.findall(rf"levels\.{_KEY}\.({_KEY}) = ({_WORD})", found[1])
+    words = ((level.strip('"'), "..." if "..." in word else word) for level, word in pairs)
+    cells = ", ".join(f'{word}: "{level}"' for level, word in words)
+    doubt = found[4] and f", with the cell {found[4]}each ..."
+    return f'give df["{found[2].strip(chr(34))}"].replace({{{cells}}}){doubt or ""}'
 
 
 # A column in another unit: as_it_is keeps none of its values.
@@ -420,6 +453,12 @@ def _write_table(
             twice += f"in all columns, and count as other people; a column {PERSON} says who is who"
             warn_caller(twice, SubjectsWarning)
         table = {PERSON: [f"sub-{next(numbers):05}" for _ in range(lengths.pop())], **table}
+    if EXCLUDE in there:
+        (cells,) = _cells({"": table[list(table)[column_names(list(table)).index(EXCLUDE)]]})
+        with suppress(UnusableFile):  # told where the file is read
+            if n_out := sum(map(bool, map(exclude_says, cells))):
+                told = f"{folder.name}: column {EXCLUDE} leaves out {n_out} of {len(cells)} rows"
+                warn_caller(told, SubjectsWarning)
     folder.mkdir(parents=True)
     # A separator or a line end in somebody's note would make cells, or people, of it.
     files.write_table(folder / "participants.tsv", list(table), zip(*_cells(table), strict=True))

@@ -2,9 +2,10 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cape.data.folders import words_beside
@@ -39,14 +40,14 @@ from cape.site.context import RUN_SECRET, AggregatorContext, SiteContext
 from cape.site.identity import IdentityFiles
 from cape.site.ledger_file import LifetimeLedger, ledger_file_of
 from cape.site.policy import NO_LEDGER, SitePolicy, tightened_beside
-from cape.site.site_data import FileSource
+from cape.site.site_data import ArraySource, FileSource
 from cape.site.store import Card, FileStore, JoinRecord, MemoryStore, ReplyEntry
 
 
 def _all_runs(policy: SitePolicy, site: str, source: Source) -> LifetimeLedger | None:
     # A policy in memory names its ledger by an absolute path.
     file = ledger_file_of(policy, Path(), site)
-    if file is None or not isinstance(source, FileSource):
+    if file is None or not isinstance(source, FileSource | ArraySource):
         return None
     return LifetimeLedger(file=file, dataset_id=policy.dataset_id, data=source, place=site)
 
@@ -96,7 +97,7 @@ class MemoryTransport:
         out: Path | None,
         *,
         drops: Sequence[Drop] = (),
-        folders: Mapping[str, Path] | None = None,
+        folders: Mapping[str, Path] = MappingProxyType({}),
     ) -> None:
         self._config, self._policy, self._out = config, policy, out
         self._computation, self._sources = computation, sources
@@ -111,11 +112,11 @@ class MemoryTransport:
                 site=site,
                 computation=computation.name,
                 config=config,
-                policy=policy if folders is None else _own_policy(policy, folders[site], site),
+                policy=_own_policy(policy, folders[site], site) if site in folders else policy,
                 open_source=partial(sources.__getitem__, site),
                 store=self._stores[site],
                 open_keys=partial(IdentityFiles, folders=(folders[site],))
-                if folders and config.key_trust == "pinned"
+                if site in folders and config.key_trust == "pinned"
                 else None,
                 all_runs=_all_runs(policy, site, source),
                 page=False,
@@ -169,6 +170,12 @@ class MemoryTransport:
         # The replies of all sites have the same number of bytes.
         size = next(iter(entries.values())).bytes
         return (None if ended else self._request.progress), size
+
+    def leave(self) -> None:
+        """Free what a run that ended early holds in ledgers; a finished one holds nothing."""
+        for party in self._parties.values():
+            with suppress(CapeError, OSError):  # an unusable ledger keeps the reserve
+                party.ended("failed")
 
     def state(self) -> Document:
         if self._request is None:

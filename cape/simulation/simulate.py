@@ -48,6 +48,7 @@ from cape.simulation.going_on import goes_on, note_begin, read_state, seed_of_st
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup, was_stopped
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way, notices
 from cape.site.files import folder_lock, why_and_where
+from cape.site.ledger_file import own_ledger
 from cape.site.places import IN_PLACE, STATE, WORK, SitePlaces
 from cape.site.policy import NO_LEDGER, SitePolicy, load_policy
 from cape.space.feature_space import FeatureSpace
@@ -274,6 +275,19 @@ def _score(setup: RunSetup, consortium: Path, counted: CountedPeople | None) -> 
         charged=setup.policy.ledger_file not in ("", NO_LEDGER),
         maps=_brought(setup),
     )
+
+
+def policy_of_all(path: Path) -> SitePolicy:
+    """Return the policy in a file as that of every site of a simulation, with its ledger's path.
+
+    ConfigError E268 for a file that cannot be used.
+    """
+    ledger, policy = own_ledger(policy_path=path)
+    # All sites of a simulation share this file and the ledger beside it.  Without a named ledger
+    # none is kept, because the sites' working folders do not stay.
+    if ledger is None:
+        return dataclasses.replace(policy, ledger_file=NO_LEDGER, max_total=())
+    return dataclasses.replace(policy, ledger_file=str(ledger.resolve()))
 
 
 def refused_by_policies(

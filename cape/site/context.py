@@ -363,9 +363,14 @@ class SiteContext(_Party):
         return self._all_runs.file.is_closed(self.store.nonce)
 
     def publish(self, result: object) -> None:
-        output = self.store.output
-        if not isinstance(result, SiteOutcome) or output is None:
+        if not isinstance(result, SiteOutcome):
             return
+        if (output := self.store.output) is not None:  # else the caller has all results
+            self._write(output, result)
+        # After the results: a process stopped before this line repeats the last round.
+        self.ended("finished")
+
+    def _write(self, output: Path, result: SiteOutcome) -> None:
         # Not the card's nonce: if the last phase is repeated, the journal with the card is gone.
         nonce = self.store.nonce
         if self._all_runs is not None and nonce:
@@ -379,8 +384,6 @@ class SiteContext(_Party):
             write_private_results(
                 output, result, self.source, self.policy, replies, page=self._page
             )
-        # After the results: a process stopped before this line repeats the last round.
-        self.ended("finished")
 
     def _with_contacts(self, result: SiteOutcome, met: Sequence[str]) -> SiteOutcome:
         """Add the first contacts, and the epsilon if the aggregator invented these sites."""

@@ -392,6 +392,16 @@ class ArraySource:
         return "\n".join(findings)
 
     @property
+    def contents(self) -> str:
+        """Fingerprint of the accepted arrays."""
+        return self.site.fingerprint
+
+    @property
+    def people(self) -> list[ListedPerson]:
+        """Labels and digests; an array has the label of its place in the list."""
+        return listed_people(self.site, self.config)
+
+    @property
     def counted(self) -> CountedPeople:
         return self.site.counting(self.config)
 

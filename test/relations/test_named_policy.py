@@ -7,11 +7,13 @@ obeyed: a run that the policy forbids went on, and nothing was charged, without 
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import cape
 from cape.cli import main
 from cape.settings.documents import toml_text
-from cape.site.ledger_file import LifetimeLedgerFile
+from cape.site.ledger_file import LifetimeLedgerFile, read_ledger
 from support import consortium as helper
 from support import spending
 from support.ledger_model import cost
@@ -63,6 +65,74 @@ def test_a_policy_of_the_variable_is_a_policy_that_is_typed(
     assert without != named  # the policy decides
     if name != "simulate":  # --quiet
         assert f"CAPE_SITE_POLICY names the policy {policy}" in by_variable[1].err
+
+
+def arrays() -> dict[str, list[np.ndarray]]:
+    rng = np.random.default_rng(1)
+    maps = rng.standard_normal((2, 6))
+    return {site: [rng.laplace(size=(40, 2)) @ maps for _ in range(6)] for site in "ab"}
+
+
+def frame() -> dict[str, list]:
+    dx = ["SZ", "control"] * 30
+    return {"dx": dx, "volume": [4.0 + (k % 7) / 10 for k in range(len(dx))]}
+
+
+FEW = {"n_components": 2, "n_rounds": 2, "min_timepoints": 40, "accept_low_quality": True}
+ASKED = {"variables": {"dx": ["control", "SZ"]}, "outcomes": {"volume": (3, 6)}, "public": "dx"}
+DOORS = {
+    "simulate": lambda e: cape.simulate("data", out=f"out{e}", epsilon=e, delta=1e-5),
+    "Consortium": lambda e: cape.Consortium(arrays()).run(epsilon=e, settings=FEW),
+    "JointICA": lambda e: cape.JointICA(2, epsilon=e, settings=FEW).fit(
+        [X for people in arrays().values() for X in people], groups=["a"] * 6 + ["b"] * 6
+    ),
+    "compare_groups": lambda e: cape.compare_groups(
+        frame(), "dx", epsilon=e, settings={"accept_low_quality": True}, **ASKED
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::cape.CapeWarning")
+@pytest.mark.parametrize("name", DOORS)
+def test_python_obeys_the_policy_of_the_variable_and_says_so(
+    study: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # All four ran without a word: no limit held, and no ledger was written.
+    text = 'max_run = [[3, 1e-5]]\nmax_total = [[2.5, 1e-5]]\nledger_file = "own.jsonl"\n'
+    text += 'min_subjects = 2\nmin_group = 2\npublic_counts = ["dx"]\nallow_local_noise = true\n'
+    (study / "site" / "policy.toml").write_text(text)
+    monkeypatch.setenv("CAPE_SITE_POLICY", "site/policy.toml")
+    door, ledger = DOORS[name], study / "site" / "own.jsonl"
+    with pytest.raises(cape.CapeError, match="E154"):
+        door(4.0)
+    assert not ledger.exists()
+    with pytest.warns(cape.CapeWarning, match=r"names the policy .*own.jsonl charges this run"):
+        door(2.0)
+    runs = read_ledger(ledger).runs
+    assert {run.state for run in runs} == {"finished"}
+    assert all(0 < run.cost.epsilon(1e-5) <= 2 and run.people for run in runs)
+    with pytest.raises(cape.CapeError, match="E154"):  # the same people once more
+        door(1.9)
+    assert read_ledger(ledger).runs == runs
+
+
+@pytest.mark.filterwarnings("ignore::cape.CapeWarning")
+def test_a_run_of_arrays_that_is_stopped_holds_no_budget(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = 'max_run = []\nmax_total = []\nmin_subjects = 2\nledger_file = "own.jsonl"\n'
+    (study / "site" / "policy.toml").write_text(text)
+    monkeypatch.setenv("CAPE_SITE_POLICY", "site/policy.toml")
+
+    def stop(line: object) -> None:
+        if read_ledger(study / "site" / "own.jsonl").runs[0].charges:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cape.Consortium(arrays()).run(epsilon=2.0, settings=FEW, on_progress=stop)
+    states = [run.state for run in read_ledger(study / "site" / "own.jsonl").runs]
+    assert len(states) == 2
+    assert "held" not in states
 
 
 @pytest.mark.parametrize("more", ["", 'ledger_file = "none"\n'])

@@ -82,6 +82,12 @@ def test_a_seed_gives_the_same_maps_and_promises_nothing(tmp_path) -> None:
     page = one.write(tmp_path / "out")
     assert "NOT PRIVATE" in page.read_text()
     assert (tmp_path / "out" / "results.json").is_file()
+    # Another run wrote over all files, privacy.json too, and what was spent was forgotten.
+    private = cape.Consortium(sites()).run(epsilon=100.0, settings=SMALL)
+    with pytest.raises(ConfigError, match=r"E016.*privacy.json says.*with replace=True\."):
+        private.write(tmp_path / "out")
+    assert "NOT PRIVATE" in page.read_text()
+    assert "NOT PRIVATE" not in private.write(tmp_path / "out", replace=True).read_text()
 
 
 @pytest.mark.parametrize(
@@ -340,3 +346,7 @@ def test_two_sites_are_planned_as_they_run() -> None:
     # Settings that say n_sites are the plan of an owner, who agrees to two.
     with pytest.raises(ConfigError, match="CAPE-E152 2 sites joined, but min_sites is 3"):
         cape.budget(subjects=800, sites=2, epsilon=4.0, settings={"n_sites": 2})
+    # It was E010: unknown setting 'n_components', which nobody had given.
+    for asked in ({"outcomes": 1}, {"settings": {"computation": "capecontrast", "outcomes": 1}}):
+        with pytest.raises(ConfigError, match=r"E012 .*components= is a number of maps"):
+            cape.budget(subjects=800, sites=2, epsilon=4.0, components=4, **asked)

@@ -190,7 +190,25 @@ def test_people_without_names_are_of_one_site_each() -> None:
             {"dx": ["control"] * 30},
             'correct the column; if the column is right, give as_it_is=["dx"].',
         ),
-        ({"dx": ["1", "2"] * 15}, 'write "..." as control, "..." as SZ, with the word that means'),
+        (
+            {"dx": ["1", "2"] * 15},
+            'Fix: give df["dx"].replace({...: "control", ...: "SZ"}), with the cell that means it '
+            "for each ...; if",
+        ),
+        (
+            {"dx": ["healthy", "healthy", "SZ"] * 10},
+            'give df["dx"].replace({"healthy": "control"}); if',
+        ),
+        (
+            {"hippocampus": [4000.0] * 29 + ["failed QC"]},
+            "row 30: 'failed QC' in column 'hippocampus'. Expected one column exclude, 1 = left "
+            "out. Fix: set such cells to NaN, or drop the rows.",
+        ),
+        (
+            {"withdrawn": [0] * 29 + [1]},
+            "column 'withdrawn'. Expected one column exclude, 1 = left out. Fix: drop the rows of "
+            "who is left out, then the column withdrawn.",
+        ),
         (
             {"hippocampus": np.linspace(3, 5, 30)},
             "Fix: give outcomes={'hippocampus': (2.5, 5.5)} if all sites have that unit, or "
@@ -203,10 +221,27 @@ def test_a_column_that_looks_wrong_says_what_to_do_with_the_frame(column, words:
     """It told people with data frames what to write into a site-policy.toml."""
     tables = study(3, 90, 0.0)
     tables["site1"] |= column
-    with pytest.raises(DataError, match="E139 Site site1 cannot use a column") as caught:
+    with pytest.raises(DataError, match=r"E13[89] .*[Ss]ite site1 cannot") as caught:
         ask(tables)
     assert words in str(caught.value)
     assert ".t" not in str(caught.value)  # neither site-error.txt nor .toml
+
+
+def test_who_is_left_out_and_who_counts_is_told() -> None:
+    """A frame with a column exclude lost people without a word, and no result said who counts."""
+    (table,) = study(1, 60, 0.0).values()
+    marks = {"Exclude": [1, "yes", *[0] * 57, None]}
+    with pytest.warns(SubjectsWarning, match="site1: column exclude leaves out 2 of 60 rows$"):
+        found = ask({**table, **marks}, private=False, epsilon=None)
+    assert (found.counted.listed, found.counted.counted, found.counted.why) == (58, 58, {})
+    table["sex"][7] = "n/a"
+    # One site alone was called "sites", whatever name was given.
+    with pytest.warns(SubjectsWarning, match="Site 7: 59 of 60 people count"):
+        found = ask({7: table}, private=False, epsilon=None)
+    assert found.table("sites").site.tolist() == ["7"]
+    assert (
+        found.counted.sentence == "59 of 60 people count (1: a column of the formula is missing)."
+    )
 
 
 def test_rows_that_are_there_twice_are_told_unless_people_have_names(tmp_path: Path) -> None:

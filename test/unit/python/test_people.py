@@ -234,6 +234,25 @@ def tables_in(folder: Path, site: str, label: str) -> list[Path]:
 TURNED = {"orientation": "feature_by_time", "min_timepoints": 40, "n_rounds": 2}
 
 
+def test_a_file_in_a_folder_of_each_person_is_that_person(tmp_path):
+    """E165 asked for 'a list of one file a person', which was given: sub-00/ses-1/roi.csv."""
+    rng = np.random.default_rng(2)
+    files = [tmp_path / f"sub-{k:02}" / "ses-1" / "roi.csv" for k in range(12)]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        np.savetxt(file, rng.laplace(size=(60, 4)), delimiter=",")
+    (tmp_path / "participants.tsv").write_text("participant_id\texclude\nsub-03\t1\n")
+    two = {"n_components": 2, "min_timepoints": 40}
+    consortium = cape.Consortium(files, settings=two)
+    with pytest.warns(cape.SubjectsWarning, match=r"1 of 12 people is left out: participants\.tsv"):
+        assert "11 people at 1 site" in repr(consortium.budget(epsilon=8.0))
+    # Two files of a person may be two runs, or a run and its table.
+    other = files[0].with_name("motion.csv")
+    other.write_bytes(files[0].read_bytes())
+    with pytest.raises(DataError, match="E165"):
+        cape.Consortium([*files, other]).budget(epsilon=8.0, settings=two)
+
+
 def test_regions_by_time_without_a_header_are_read_and_the_way_is_told(tmp_path):
     """E284 asked for a header; then (X.T) was said of names of files, which have no .T."""
     sites = {
