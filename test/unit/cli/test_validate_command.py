@@ -70,6 +70,35 @@ def test_the_mask_hash_that_is_printed_is_one_that_the_setting_takes(plan, typed
     assert "CAPE-E124" in typed(*words, "--set", f"mask_hash={of_file[::-1]}", code=1).out
 
 
+@pytest.mark.parametrize("name", ["file", "mask_space-MNI152NLin6Asym.nii.gz"])
+def test_a_mask_of_the_sites_with_its_hash_goes_through_every_command(plan, typed, tmp_path, name):
+    """Planners put a bundled mask in its place, and held that against the owner's hash: E124.
+
+    Of a mask with a name of its own they looked for the file, where no site is at hand: E101.
+    """
+    mask = MASKS / "MNI152-10mm.nii.gz"
+    for site in plan.glob("local*"):
+        shutil.copy(mask, site / ("mask.nii.gz" if name == "file" else name))
+    hashed = hashlib.sha256(mask.read_bytes()).hexdigest()
+    owner = {"mask": name, "mask_hash": hashed, "epsilon": 8, "delta": 1e-5, "n_sites": 3}
+    asked = tmp_path / "asked.toml"
+    lines = [f"{key} = {json.dumps(value)}" for key, value in owner.items()]
+    asked.write_text("\n".join(['computation = "capegica"', *lines, "n_components = 3"]))
+    people = ("--subjects", "300")
+    typed("settings", str(asked), "--out", str(tmp_path / "full.json"), *people)
+    assert "Will it work?" in typed("budget", "--settings", str(asked), *people).out
+    typed("flare", "job", str(tmp_path / "job"), "--settings", str(asked), *people)
+    chosen = [f"--set={key}={owner[key]}" for key in ("mask", "mask_hash")]
+    assert "READY: 21 subjects" in typed("validate", str(plan), *chosen).out
+    run = ["simulate", str(plan), "--out", str(tmp_path / "out"), "--set=private=false", "--quiet"]
+    typed(*run, "--set=accept_low_quality=true", *chosen)
+    # The owner's hash still counts where the mask is: at the sites
+    other = f"--set=mask_hash={hashed[::-1]}"
+    assert "CAPE-E124" in typed("validate", str(plan), chosen[0], other, code=1).out
+    run[3] += "2"
+    assert "CAPE-E124" in typed(*run, chosen[0], other, code=1).err
+
+
 def test_fast_looks_at_headers_and_tables_only_and_says_so(plan, typed):
     data = sorted((plan / "local0").glob("sub-*.nii.gz"))
     content = data[0].read_bytes()
