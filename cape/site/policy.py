@@ -31,6 +31,10 @@ NO_LEDGER = "none"
 # Keys that cannot be tightened: they keep their first value
 FIXED = ("simulation_seed", "dataset_id", "ledger_file")
 ANY_ONE = "*"
+ONLY_FORBIDS: Final = (
+    "site-policy.toml in this folder may only forbid, as others may have sent it: if it is the "
+    "site's own, give it with --policy, or keep it beside the folder of data."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -438,16 +442,26 @@ def policies_below(base: Path) -> tuple[str, ...]:
 def tightened_beside(policy: SitePolicy, base: Path, site: str) -> SitePolicy:
     """Return a policy tightened by all policy files in the folder of the data, at any depth.
 
-    ConfigError E266 or E267 as for a mapped file; unusable files are never skipped.
+    ConfigError E266, with what to do, or E267 as for a mapped file; none is ever skipped.
     """
-    for name in policies_below(base):
-        policy = _tightened_by(base / name, policy, site)
+    try:
+        for name in policies_below(base):
+            policy = _tightened_by(base / name, policy, site)
+    except ConfigError as err:
+        if err.code == "CAPE-E266":
+            raise ConfigError("E266", site=site, detail=f"{err.detail}. {ONLY_FORBIDS}") from err
+        raise
     return policy
 
 
 def _tightened_by(path: Path, policy: SitePolicy, site: str) -> SitePolicy:
     try:
-        return policy.with_mapped(site, _parsed(path))
+        given, own = _parsed(path), Path(policy.ledger_file)
+        named = given.get("ledger_file")
+        # A simulation's policy names its ledger from the root, its file from where it lies.
+        if own.is_absolute() and isinstance(named, str) and (path.parent / named).resolve() == own:
+            given["ledger_file"] = policy.ledger_file
+        return policy.with_mapped(site, given)
     except ConfigError as err:
         raise unusable_policy(site, err) from err
 

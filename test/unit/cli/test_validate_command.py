@@ -282,6 +282,23 @@ def test_a_policy_beside_the_data_is_said_to_forbid_only(tmp_path, capsys, line)
     assert "give it with --policy" not in " ".join((said.out + said.err).split())
 
 
+def test_a_policy_in_the_data_is_one_with_the_same_file_under_policy(plan, typed, tmp_path):
+    """A simulation calls its ledger by a whole path, so that one file was two policies: E266."""
+    policy, ledger = plan / "local0/site-policy.toml", tmp_path / "ledger.jsonl"
+    policy.write_text('ledger_file = "../../ledger.jsonl"\nallow_local_noise = true\n')
+    run = ("simulate", str(plan), "--out", str(tmp_path / "out"), "--quiet",
+           "--set=accept_low_quality=true", "--epsilon=4", "--delta=1e-5")  # fmt: skip
+    told = typed(*run, code=2).err
+    assert "CAPE-E266" in told
+    assert "give it with --policy" in " ".join(told.split())
+    typed(*run, "--policy", str(policy))
+    assert ledger.is_file()
+    policy.write_text(policy.read_text().replace("ledger.jsonl", "other.jsonl"))
+    beside = plan / "local1/site-policy.toml"
+    beside.write_text('ledger_file = "../../ledger.jsonl"\n')
+    assert "CAPE-E266" in typed(*run, "--replace", "--policy", str(policy), code=2).err
+
+
 def test_a_policy_in_the_working_folder_is_read_where_it_is_named(
     plan, tmp_path, capsys, monkeypatch
 ) -> None:
