@@ -291,8 +291,10 @@ def test_a_policy_in_the_data_is_one_with_the_same_file_under_policy(plan, typed
     told = typed(*run, code=2).err
     assert "CAPE-E266" in told
     assert "give it with --policy" in " ".join(told.split())
-    typed(*run, "--policy", str(policy))
+    begins = f"a new ledger begins: {ledger}"  # so that a mistyped name is seen
+    assert begins in typed(*run, "--policy", str(policy)).err
     assert ledger.is_file()
+    assert "a new ledger" not in typed(*run, "--replace", "--policy", str(policy)).err
     policy.write_text(policy.read_text().replace("ledger.jsonl", "other.jsonl"))
     beside = plan / "local1/site-policy.toml"
     beside.write_text('ledger_file = "../../ledger.jsonl"\n')
@@ -327,7 +329,10 @@ def test_a_site_is_not_ready_where_its_ledger_would_refuse(plan, tmp_path, capsy
     policy.write_text('ledger_file = "ledger.jsonl"\ndataset_id = "cohort"\n')
     words = ["validate", str(plan / "local2"), "--policy", str(policy), "--fast", "--set"]
     words += ["epsilon=4", "--set", "delta=1e-5"]
-    assert "CAPE-E260" not in (main(words), capsys.readouterr().out)[1]
+    main(words)
+    first = capsys.readouterr()
+    assert "CAPE-E260" not in first.out
+    assert f"a new ledger would begin: {ledger}" in first.err
     file = LifetimeLedgerFile(path=ledger, site="local2")
     of_others = spending.run("0f" * 16, dataset="cohort", delta=1e-5)
     file.join(of_others, cost(4))
