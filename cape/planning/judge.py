@@ -238,8 +238,8 @@ def usual_space(config: Config) -> FeatureSpace:
     n_components, question = int(getattr(config, "n_components", 0)), config.question
     if config.feature_space == "mask":
         # Of a mask in a file, which lies at the sites, nobody knows size or hash here.
-        usual = replace(config, mask="MNI152-4mm", space="", mask_hash="")
-        space = mask_space(config if is_bundled(config) else usual)
+        bundled = replace(config, mask="MNI152-4mm", space="", mask_hash="")
+        space = mask_space(config if is_bundled(config) else bundled)
     elif question is not None and question.of_tables:
         space = FeatureSpace.of_matrix(len(question.outcomes))
     elif config.feature_space == "matrix" and config.image_shape:
