@@ -20,7 +20,7 @@ from cape.privacy.cost import INFINITE, Cost
 from cape.privacy.ledger import Budget
 from cape.privacy.noise import NoiseSource, SecureNoise
 from cape.secagg.keys import KEY_BYTES, RunSecret, seeded_secret
-from cape.settings.config import VERSION, Config
+from cape.settings.config import Config
 from cape.settings.documents import toml_value
 from cape.settings.option import did_you_mean
 from cape.settings.own_words import OWN_WORDS, POLICY_FILE, OwnWords, folded
@@ -340,7 +340,7 @@ ALLOWED: dict[type, str] = {
     bool: "true or false",
     str: "a text",
     int: "a whole number, {least} or more, below 2^63",
-    float: "a number, {least} or more, below 2^63",
+    float: "a number, {least} or more, below 1",
 }
 
 
@@ -368,7 +368,8 @@ def _value(name: str, kind: type, value: Any) -> object:
         fits = type(value) is kind
     else:
         # A limit of inf or nan would never refuse, and TOML allows numbers of any length.
-        fits = type(value) in (int, float) and least <= value < 2**63
+        most = 1 if kind is float else 2**63  # `max_delta` is the one float
+        fits = type(value) in (int, float) and least <= value < most
         fits = fits and (kind is float or value == int(value))
     if fits:
         return kind(value)
@@ -376,7 +377,7 @@ def _value(name: str, kind: type, value: Any) -> object:
 
 
 def _wrong(name: str, value: object, allowed: str) -> ConfigError:
-    setting, do = f"site policy: {name}", f"see cape {VERSION}."
+    setting, do = f"site policy: {name}", "see site-policy.toml in docs/ledger.md."
     return ConfigError("E011", setting=setting, got=value, allowed=allowed, do=do)
 
 
