@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from cape.cli import site_commands
-from cape.cli.common import AsJson, result, say, with_options
+from cape.cli.common import AsJson, Replace, check_free, result, say, with_options
 from cape.cli.engine_commands import flare, neuroflame_command
 from cape.cli.forget_command import forget_command
 from cape.cli.ledger_commands import ledger
@@ -60,12 +60,24 @@ def completion_command(shell: Literal["bash", "zsh", "fish"]) -> None:
 
 
 def compspec_command(
-    image: str, out: Path, repository: str = "", papers: bool = False, as_json: AsJson = False
+    image: str,
+    out: Path,
+    repository: str = "",
+    papers: bool = False,
+    replace: Replace = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a compspec of every computation for an image that you published."""
     from cape.engines.coinstac.compspec import published
 
-    paths = published(out, image, repository, papers=papers)
+    texts = published(image, repository, papers=papers)
+    forms = {out / f"{name}.json": text for name, text in texts.items()}
+    for path in forms:
+        check_free(path, replace=replace)
+    out.mkdir(parents=True, exist_ok=True)
+    for path, text in forms.items():
+        path.write_text(text, encoding="utf-8")
+    paths = [str(path) for path in forms]
     lines = [f"written: {path}" for path in paths]
     if not repository:
         lines.append("meta.repository in them is not your address; set it with --repository URL")

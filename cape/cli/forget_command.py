@@ -75,7 +75,13 @@ def forget_command(
         "removals": [{"path": str(each.path), "what": each.what} for each in traces.removals],
         "stays": [{"path": str(each.path), "why": each.why} for each in traces.stays],
         "ledgers": [
-            {"path": str(each.path), "runs": each.runs, "listed": each.listed, "mu": each.cost.mu()}
+            {
+                "path": str(each.path),
+                "runs": each.runs,
+                "listed": each.listed,
+                "mu": each.cost.mu(),
+                "elsewhere": each.elsewhere,
+            }
             for each in traces.charged
         ],
         "alike": traces.alike,
@@ -84,12 +90,18 @@ def forget_command(
     # A ledger whose names cannot be compared may hold the person.
     untold = any(each.lacks or each.damaged for each in traces.charged)
     is_nobody = bool(looked) and not (traces.is_known or listed or untold)
-    result(fields, *_lines(traces, listed, looked if is_nobody else [], yes=yes), as_json=as_json)
+    nobody = looked if is_nobody else []
+    lines = _lines(traces, listed, nobody, yes=yes, is_named=bool(folders))
+    result(fields, *lines, as_json=as_json)
     if yes and any(each.damaged for each in traces.charged):
         raise typer.Exit(1)
     if yes and traces.stays:
         raise typer.Exit(NOT_DONE)
-    if is_nobody:
+    # Of the wrong folder: nothing was deleted, and other folders hold the person.
+    missed = (
+        folders and not (traces.removals or listed) and any(e.elsewhere for e in traces.charged)
+    )
+    if is_nobody or missed:
         raise typer.Exit(NOBODY)
 
 
@@ -105,7 +117,11 @@ def _still_listed(folder: Path, label: str) -> Iterator[str]:
                 yield f"{each.people.folder}: {number_of(n, 'run')}"
 
 
-def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) -> Iterator[str]:
+def _lines(
+    traces: Traces, listed: list[str], without: list[str], *, yes: bool, is_named: bool
+) -> Iterator[str]:
+    from cape.site.ledger_texts import SHOWN_DIGITS
+
     n = len(traces.removals)
     if without:
         yield f"NOBODY of this name ({traces.label}) in {', '.join(without)}"
@@ -121,6 +137,10 @@ def _lines(traces: Traces, listed: list[str], without: list[str], *, yes: bool) 
     yield from (f"  {each.path}: {each.why}" for each in traces.stays)
     like = "" if traces.is_known else " by labels that look alike"
     yield from (f"  {line}" for each in traces.charged for line in _ledger_lines(each, like))
+    for each in traces.charged if is_named else ():
+        if runs := [name[:SHOWN_DIGITS] for name in each.elsewhere]:
+            yield f"ELSEWHERE: {number_of(len(runs), 'run')} of {each.path} with this person, in"
+            yield f"no folder that was named: {', '.join(runs)}; name their folders, too"
     yield from (f"  {line}" for line in STAYS)
     if listed:
         yield "STILL LISTED for the next run; take the files away, or write 1 in the column "

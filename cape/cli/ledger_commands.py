@@ -206,7 +206,8 @@ def forgive_command(
         others = sorted({owner_text(one.owner) for one in ended.values()})
         counted = f"counted: {', '.join(others)}" if others else "none is counted of any owner"
         raise typer.BadParameter(
-            f"no exchange of {owner_text(owner)} that has ended is counted here; {counted}"
+            f"of {owner_text(owner) if owner else 'an owner without a name'} no exchange that has "
+            f"ended is counted here; {counted}"
         )
     # Write the line first: after an interruption the command can be repeated.
     forgiven = Forgiven(owner=owner, count=len(files), by=_who(), text=why, date=today())

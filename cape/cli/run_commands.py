@@ -65,7 +65,11 @@ def simulate_command(
     for who in () if policy_file else refused_by_policies(directory, overrides, maps, settings):
         common.warn(f"a real run would be refused by {who} (cape policy)", as_json=as_json)
     policy = None if policy_file is None else policy_of_all(policy_file)
-    charges = _ledger_of(policy) is not None
+    ledger = _ledger_of(policy)
+    if ledger is not None and not ledger.exists():
+        # Else a mistyped name, or lost files, forget all earlier runs without a word.
+        common.warn(f"a new ledger begins: {ledger}", as_json=as_json)
+    charges = ledger is not None
     # Synthetic people lose nothing; a policy that was named is expected to charge.
     synthetic = quiet or as_json or (directory / "truth.npz").is_file()
     if not charges and (policy_file or not synthetic):

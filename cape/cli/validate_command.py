@@ -72,6 +72,8 @@ def validate_command(
     owner = read_settings(settings, values)
     places, base = SitePlaces.from_environment(os.environ), _base(target, manifest, bids)
     ledger, own = _own(policy, site or base.resolve().name)
+    if ledger is not None and not ledger.exists():
+        common.warn(f"a new ledger would begin: {ledger}", as_json=as_json)
     common.policy_here(policy, quiet=quiet or as_json)
     with SiteProgress(as_json=as_json, quiet=quiet) as on_progress:
         store = None if fast else own_store(places)

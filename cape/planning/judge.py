@@ -15,7 +15,7 @@ import numpy as np
 
 from cape.computations import load
 from cape.computations.ica.plan import MAX_IDENTITY
-from cape.data.space import mask_space
+from cape.data.space import is_bundled, mask_space
 from cape.errors import ConfigError, PrivacyWarning
 from cape.forecast.comparison import USUAL_SHARE, usual_shares
 from cape.frozen import dataclass
@@ -237,9 +237,9 @@ def usual_space(config: Config) -> FeatureSpace:
     """Return the space that settings state; where data decide, a usual one that fits them."""
     n_components, question = int(getattr(config, "n_components", 0)), config.question
     if config.feature_space == "mask":
-        # Of a mask in a file nobody knows the size.
-        own = config.mask == "file"
-        space = mask_space(replace(config, mask="MNI152-4mm", space="") if own else config)
+        # Of a mask in a file, which lies at the sites, nobody knows size or hash here.
+        bundled = replace(config, mask="MNI152-4mm", space="", mask_hash="")
+        space = mask_space(config if is_bundled(config) else bundled)
     elif question is not None and question.of_tables:
         space = FeatureSpace.of_matrix(len(question.outcomes))
     elif config.feature_space == "matrix" and config.image_shape:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Final
 
 from cape.counting import CountedPeople, counted_together
 from cape.data.data_store import DataStore
@@ -28,16 +27,12 @@ from cape.settings.resolved import resolve
 from cape.site import ledger_file
 from cape.site.ledger_texts import waiting_text
 from cape.site.places import SitePlaces
-from cape.site.policy import SitePolicy, policies_below, tightened_beside
+from cape.site.policy import ONLY_FORBIDS, SitePolicy, policies_below, tightened_beside
 from cape.site.site_data import listed_people
 
 # Called with (site, subjects done, subjects in all)
 OnSiteSubject = Callable[[str, int, int], None]
 # Of a policy that is found beside data
-ONLY_FORBIDS: Final = (
-    "site-policy.toml in this folder may only forbid, as others may have sent it: if it is the "
-    "site's own, give it with --policy."
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -238,12 +233,7 @@ def check_site(
         is_shipped = False
     if policy.words == OwnWords():  # as a run that takes the file in the folder for its own
         policy = replace(policy, **asdict(words_beside(base)))
-    try:
-        policy = tightened_beside(policy, base, site)
-    except ConfigError as err:
-        if err.code == "CAPE-E266":
-            raise ConfigError("E266", site=site, detail=f"{err.detail}. {ONLY_FORBIDS}") from err
-        raise
+    policy = tightened_beside(policy, base, site)
     inspection = inspect_site(
         base,
         given,

@@ -49,6 +49,8 @@ _ARRAYS: Final = "cape-*.arrays*"
 _JOURNAL: Final = ".cape"
 _OF_RUN: Final = "cape-site.json"
 RESULTS_FILE: Final = "results.json"
+# Where a simulation puts them, beside the folders of its sites
+_COMMON: Final = "consortium"
 # What a simulation's working folder is known by, also one that is half deleted: never by names that
 # other programs use as well
 _IN_WORK: Final = (
@@ -98,6 +100,8 @@ class Charged:
     delta: float | None  # the smallest of these runs
     lacks: str  # without which names cannot be compared; empty where they were
     open_runs: tuple[str, ...]  # names of those that hold a plan
+    # Names of those, of runs that charged, whose results are below none of the folders
+    elsewhere: tuple[str, ...] = ()
     told_of: int = 0  # reasons of people of the site that name the person
     damaged: str = ""  # why the ledger cannot be read
 
@@ -167,8 +171,8 @@ def traces_of(
     for at in dict.fromkeys(filter(None, (store, *(home / "data" for home in homes)))):
         of_person += _of_store(at, label)
     # Written by every run, also where nothing about single people is
-    finished = (at / _OF_RUN for at in below if (at / _OF_RUN).is_file())
-    sites = {str(files.read_json(path).get("site")) for path in finished}
+    finished = [at for at in below if (at / _OF_RUN).is_file()]
+    sites = {str(files.read_json(at / _OF_RUN).get("site")) for at in finished}
     if data is not None:
         sites |= {data.resolve().name, *sites_below(data)}
     charged = [
@@ -181,6 +185,7 @@ def traces_of(
             dataset_id,
             named,
             is_told=bool(sites),
+            here=_runs_here(below, finished, journals),
         )
         for path, each in spending.items()
     ]
@@ -199,11 +204,15 @@ def traces_of(
     )
 
 
+def _results(at: Path) -> Mapping[str, Any]:
+    with contextlib.suppress(OSError, ValueError, TypeError):  # of another program
+        return dict(files.read_json(at / RESULTS_FILE))
+    return {}
+
+
 def _is_exact(at: Path) -> bool:
     """Tell whether a folder holds results without noise."""
-    with contextlib.suppress(OSError, ValueError, TypeError):  # of another program
-        return files.read_json(at / RESULTS_FILE).get("private") is False
-    return False
+    return _results(at).get("private") is False
 
 
 def _is_busy(at: Path) -> bool:
@@ -418,6 +427,15 @@ def _journal(at: Path) -> _Journal:
     return _Journal(path=at, nonces=nonces, record=record)
 
 
+def _runs_here(
+    below: Sequence[Path], finished: Sequence[Path], journals: Sequence[_Journal]
+) -> set[str]:
+    """Return names of the runs of which a site's folder is here; common results have no people."""
+    of_sites = {*finished, *(at.parent / _COMMON for at in finished)}
+    names = {str(_results(at).get("run")) for at in below if at in of_sites}
+    return names | {nonce for journal in journals for nonce in journal.nonces}
+
+
 def _named_by(journals: Sequence[_Journal]) -> Iterator[Path]:
     """Yield where the ledgers of these runs may be."""
     for journal in journals:
@@ -539,6 +557,7 @@ def _charged(
     named: re.Pattern[str],
     *,
     is_told: bool,
+    here: Collection[str],
 ) -> Charged:
     key = key_of(path)
     # A run writes the policy's name of its data set; without one, names are under the empty name.
@@ -561,6 +580,11 @@ def _charged(
         cost=sum_up(run.cost for run in listed),
         delta=min((run.delta for run in listed), default=None),
         open_runs=tuple(run.shown for run in listed if run.state == "held"),
+        elsewhere=tuple(
+            dict.fromkeys(
+                run.shown for run in listed if run.charges and not {run.run, run.name} & {*here}
+            )
+        ),
         lacks=f"the key of the ledger: {path.name}.key {lost}" if lost else lacks,
         told_of=sum(bool(named.search(text)) for text in reasons),
     )

@@ -20,7 +20,7 @@ from cape.privacy.cost import INFINITE, Cost
 from cape.privacy.ledger import Budget
 from cape.privacy.noise import NoiseSource, SecureNoise
 from cape.secagg.keys import KEY_BYTES, RunSecret, seeded_secret
-from cape.settings.config import VERSION, Config
+from cape.settings.config import Config
 from cape.settings.documents import toml_value
 from cape.settings.option import did_you_mean
 from cape.settings.own_words import OWN_WORDS, POLICY_FILE, OwnWords, folded
@@ -31,6 +31,10 @@ NO_LEDGER = "none"
 # Keys that cannot be tightened: they keep their first value
 FIXED = ("simulation_seed", "dataset_id", "ledger_file")
 ANY_ONE = "*"
+ONLY_FORBIDS: Final = (
+    "site-policy.toml in this folder may only forbid, as others may have sent it: if it is the "
+    "site's own, give it with --policy, or keep it beside the folder of data."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -336,7 +340,7 @@ ALLOWED: dict[type, str] = {
     bool: "true or false",
     str: "a text",
     int: "a whole number, {least} or more, below 2^63",
-    float: "a number, {least} or more, below 2^63",
+    float: "a number, {least} or more, below 1",
 }
 
 
@@ -364,7 +368,8 @@ def _value(name: str, kind: type, value: Any) -> object:
         fits = type(value) is kind
     else:
         # A limit of inf or nan would never refuse, and TOML allows numbers of any length.
-        fits = type(value) in (int, float) and least <= value < 2**63
+        most = 1 if kind is float else 2**63  # `max_delta` is the one float
+        fits = type(value) in (int, float) and least <= value < most
         fits = fits and (kind is float or value == int(value))
     if fits:
         return kind(value)
@@ -372,7 +377,7 @@ def _value(name: str, kind: type, value: Any) -> object:
 
 
 def _wrong(name: str, value: object, allowed: str) -> ConfigError:
-    setting, do = f"site policy: {name}", f"see cape {VERSION}."
+    setting, do = f"site policy: {name}", "see site-policy.toml in docs/ledger.md."
     return ConfigError("E011", setting=setting, got=value, allowed=allowed, do=do)
 
 
@@ -438,16 +443,26 @@ def policies_below(base: Path) -> tuple[str, ...]:
 def tightened_beside(policy: SitePolicy, base: Path, site: str) -> SitePolicy:
     """Return a policy tightened by all policy files in the folder of the data, at any depth.
 
-    ConfigError E266 or E267 as for a mapped file; unusable files are never skipped.
+    ConfigError E266, with what to do, or E267 as for a mapped file; none is ever skipped.
     """
-    for name in policies_below(base):
-        policy = _tightened_by(base / name, policy, site)
+    try:
+        for name in policies_below(base):
+            policy = _tightened_by(base / name, policy, site)
+    except ConfigError as err:
+        if err.code == "CAPE-E266":
+            raise ConfigError("E266", site=site, detail=f"{err.detail}. {ONLY_FORBIDS}") from err
+        raise
     return policy
 
 
 def _tightened_by(path: Path, policy: SitePolicy, site: str) -> SitePolicy:
     try:
-        return policy.with_mapped(site, _parsed(path))
+        given, own = _parsed(path), Path(policy.ledger_file)
+        named = given.get("ledger_file")
+        # A simulation's policy names its ledger from the root, its file from where it lies.
+        if own.is_absolute() and isinstance(named, str) and (path.parent / named).resolve() == own:
+            given["ledger_file"] = policy.ledger_file
+        return policy.with_mapped(site, given)
     except ConfigError as err:
         raise unusable_policy(site, err) from err
 

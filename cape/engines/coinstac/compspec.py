@@ -89,8 +89,8 @@ def compspec_of(name: str, image: str = IMAGE_NAME) -> dict[str, Any]:
     return compspec_document(load(name).config, name, image_name_of(name, image))
 
 
-def published(folder: Path, image: str, repository: str = "", *, papers: bool) -> list[str]:
-    """Write a compspec of every computation for an image of another name; return the paths.
+def published(image: str, repository: str = "", *, papers: bool) -> dict[str, str]:
+    """Return the compspec of every computation, by its name, for an image of another name.
 
     `papers`: those of the papers' computations, and no others.  `repository`: the address of the
     image's source, which the form shows.
@@ -110,18 +110,14 @@ def published(folder: Path, image: str, repository: str = "", *, papers: bool) -
     if repository and not ADDRESS.fullmatch(repository):
         allowed = "an address that begins with https:// or http://"
         raise out_of_range("repository", repository, allowed, "correct it.")
-    paths = []
+    texts = {}
     for computation in names():
         if (computation in WINGS[PAPERS].computations) != papers:
             continue
-        path = folder / f"{computation}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
         document = compspec_of(computation, name)
         document["meta"]["repository"] = repository or document["meta"]["repository"]
-        text = json.dumps(document, indent=2) + "\n"
-        path.write_text(text, encoding="utf-8")
-        paths.append(str(path))
-    return paths
+        texts[computation] = json.dumps(document, indent=2) + "\n"
+    return texts
 
 
 def _owner_inputs(config: type[Config]) -> dict[str, Any]:

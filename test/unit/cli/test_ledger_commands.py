@@ -251,6 +251,8 @@ def test_an_owner_is_forgiven_what_has_ended_and_the_ledger_says_by_whom(file, c
     code, text = said(capsys, "forgive", "ben", "--why", "we stopped them")
     assert (code, "Forgiven: 2 exchanges of ben" in text) == (0, True)
     assert said(capsys, "forgive", "--unnamed", "--why", "a power cut")[0] == 0
+    code, text = said(capsys, "forgive", "--unnamed", "--why", "again")
+    assert (code, "of an owner without a name no exchange" in text) == (2, True)
     assert [one["owner"] for one in shown(capsys)["unanswered"]] == ["carl"]
     given = [(one.owner, one.count, one.by, one.text) for one in file.spending().forgiven]
     who = getpass.getuser()

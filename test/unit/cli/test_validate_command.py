@@ -71,6 +71,35 @@ def test_the_mask_hash_that_is_printed_is_one_that_the_setting_takes(plan, typed
     assert "CAPE-E124" in typed(*words, "--set", f"mask_hash={of_file[::-1]}", code=1).out
 
 
+@pytest.mark.parametrize("name", ["file", "mask_space-MNI152NLin6Asym.nii.gz"])
+def test_a_mask_of_the_sites_with_its_hash_goes_through_every_command(plan, typed, tmp_path, name):
+    """Planners put a bundled mask in its place, and held that against the owner's hash: E124.
+
+    Of a mask with a name of its own they looked for the file, where no site is at hand: E101.
+    """
+    mask = MASKS / "MNI152-10mm.nii.gz"
+    for site in plan.glob("local*"):
+        shutil.copy(mask, site / ("mask.nii.gz" if name == "file" else name))
+    hashed = hashlib.sha256(mask.read_bytes()).hexdigest()
+    owner = {"mask": name, "mask_hash": hashed, "epsilon": 8, "delta": 1e-5, "n_sites": 3}
+    asked = tmp_path / "asked.toml"
+    lines = [f"{key} = {json.dumps(value)}" for key, value in owner.items()]
+    asked.write_text("\n".join(['computation = "capegica"', *lines, "n_components = 3"]))
+    people = ("--subjects", "300")
+    typed("settings", str(asked), "--out", str(tmp_path / "full.json"), *people)
+    assert "Will it work?" in typed("budget", "--settings", str(asked), *people).out
+    typed("flare", "job", str(tmp_path / "job"), "--settings", str(asked), *people)
+    chosen = [f"--set={key}={owner[key]}" for key in ("mask", "mask_hash")]
+    assert "READY: 21 subjects" in typed("validate", str(plan), *chosen).out
+    run = ["simulate", str(plan), "--out", str(tmp_path / "out"), "--set=private=false", "--quiet"]
+    typed(*run, "--set=accept_low_quality=true", *chosen)
+    # The owner's hash still counts where the mask is: at the sites
+    other = f"--set=mask_hash={hashed[::-1]}"
+    assert "CAPE-E124" in typed("validate", str(plan), chosen[0], other, code=1).out
+    run[3] += "2"
+    assert "CAPE-E124" in typed(*run, chosen[0], other, code=1).err
+
+
 def test_fast_looks_at_headers_and_tables_only_and_says_so(plan, typed):
     data = sorted((plan / "local0").glob("sub-*.nii.gz"))
     content = data[0].read_bytes()
@@ -268,6 +297,25 @@ def test_a_policy_beside_the_data_is_said_to_forbid_only(tmp_path, capsys, line)
     assert "give it with --policy" not in " ".join((said.out + said.err).split())
 
 
+def test_a_policy_in_the_data_is_one_with_the_same_file_under_policy(plan, typed, tmp_path):
+    """A simulation calls its ledger by a whole path, so that one file was two policies: E266."""
+    policy, ledger = plan / "local0/site-policy.toml", tmp_path / "ledger.jsonl"
+    policy.write_text('ledger_file = "../../ledger.jsonl"\nallow_local_noise = true\n')
+    run = ("simulate", str(plan), "--out", str(tmp_path / "out"), "--quiet",
+           "--set=accept_low_quality=true", "--epsilon=4", "--delta=1e-5")  # fmt: skip
+    told = typed(*run, code=2).err
+    assert "CAPE-E266" in told
+    assert "give it with --policy" in " ".join(told.split())
+    begins = f"a new ledger begins: {ledger}"  # so that a mistyped name is seen
+    assert begins in typed(*run, "--policy", str(policy)).err
+    assert ledger.is_file()
+    assert "a new ledger" not in typed(*run, "--replace", "--policy", str(policy)).err
+    policy.write_text(policy.read_text().replace("ledger.jsonl", "other.jsonl"))
+    beside = plan / "local1/site-policy.toml"
+    beside.write_text('ledger_file = "../../ledger.jsonl"\n')
+    assert "CAPE-E266" in typed(*run, "--replace", "--policy", str(policy), code=2).err
+
+
 def test_a_policy_in_the_working_folder_is_read_where_it_is_named(
     plan, tmp_path, capsys, monkeypatch
 ) -> None:
@@ -296,7 +344,10 @@ def test_a_site_is_not_ready_where_its_ledger_would_refuse(plan, tmp_path, capsy
     policy.write_text('ledger_file = "ledger.jsonl"\ndataset_id = "cohort"\n')
     words = ["validate", str(plan / "local2"), "--policy", str(policy), "--fast", "--set"]
     words += ["epsilon=4", "--set", "delta=1e-5"]
-    assert "CAPE-E260" not in (main(words), capsys.readouterr().out)[1]
+    main(words)
+    first = capsys.readouterr()
+    assert "CAPE-E260" not in first.out
+    assert f"a new ledger would begin: {ledger}" in first.err
     file = LifetimeLedgerFile(path=ledger, site="local2")
     of_others = spending.run("0f" * 16, dataset="cohort", delta=1e-5)
     file.join(of_others, cost(4))

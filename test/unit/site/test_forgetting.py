@@ -268,6 +268,34 @@ def test_the_command_shows_first_and_deletes_when_told(site, typed, monkeypatch)
     assert "STILL LISTED for the next run" in typed(*line, "--data", str(site / "data")).out
 
 
+def test_runs_in_folders_that_were_not_named_are_named(site, typed, monkeypatch) -> None:
+    """It said "Deleted" and no more, and files of four other runs on the person stayed.
+
+    In a folder of common results alone it deleted nothing, with exit code 0.
+    """
+    monkeypatch.setenv("CAPE_CACHE", "none")
+    monkeypatch.delenv("CAPE_SITE_HOME", raising=False)
+    out, shared = site / "out", site / "out/consortium"
+    shared.mkdir(parents=True)
+    (shared / "results.json").write_text(json.dumps({"run": NONCES["finished"], "private": True}))
+    shutil.move(site / "results", out / "local0")
+    for state in NONCES:
+        shutil.rmtree(site / state)
+    shutil.move(out / "local0/.cape-site", site / "home")
+    ledger = site / "home/ledger.jsonl"
+    LifetimeLedgerFile(path=ledger, site="local0").end(NONCES["held"], "closed")
+    line = ["forget", "sub-01", "--file", str(ledger)]
+    wrong = typed(*line, str(shared), "--yes", code=5).out
+    assert f"ELSEWHERE: 2 runs of {ledger} with this person" in wrong
+    right = typed(*line, str(out), "--yes").out
+    assert f"ELSEWHERE: 1 run of {ledger} with this person" in right
+    assert f": {NONCES['held'][:8]}; name their folders" in " ".join(right.split())
+    (site / "other").mkdir()
+    (site / "other/cape-site.json").write_text('{"site": "local0"}')
+    (site / "other/results.json").write_text(json.dumps({"run": NONCES["held"]}))
+    assert "ELSEWHERE" not in typed(*line, str(out), str(site / "other"), "--yes").out
+
+
 def test_a_person_is_found_without_the_policy_and_nobody_is_called_nobody(
     site, capsys, monkeypatch
 ) -> None:

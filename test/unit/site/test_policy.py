@@ -135,6 +135,7 @@ def test_every_setting_is_read_from_a_file() -> None:
         ({"min_subjects": 2.5}, "allowed a whole number"),
         ({"min_subjects": -1}, "allowed a whole number, 0 or more"),
         ({"max_delta": -1}, "allowed a number, 0 or more"),
+        ({"max_delta": 2}, "0 or more, below 1; see site-policy.toml in docs/ledger.md"),
         ({"simulation_seed": -2}, "allowed a whole number, -1 or more"),
         ({"max_delta": True}, "allowed a number"),
         ({"max_delta": [1]}, "allowed a number"),

@@ -99,6 +99,7 @@ def test_the_repository_of_a_form_is_an_address_and_the_publishers_where_one_is_
     words = ["compspec", "--image", "a.example/coinstac-x", "--out", str(tmp_path)]
     assert main(words) == 0
     assert "meta.repository in them is not your address" in capsys.readouterr().out
+    words += ["--replace"]
     assert main([*words, "--repository", "https://a.example/x"]) == 0
     assert "not your address" not in capsys.readouterr().out
     for path in tmp_path.glob("*.json"):
@@ -424,6 +425,8 @@ def test_compspecs_for_an_image_of_ones_own_name_it_at_both_places(tmp_path: Pat
     line = ["compspec", "--image", f"{name}:latest", "--out", str(tmp_path / "specs")]
     assert main(line) == 0
     ours = {path.stem for path in tmp_path.rglob("*.json")}
+    assert main(line) == 2  # a form that was edited stays, as with all commands
+    assert main([*line, "--replace"]) == 0
     # Those of the papers are for comparison: a consortium is not offered them beside ours.
     assert ours == set(names()) - set(WINGS[PAPERS].computations)
     assert main([*line, "--papers"]) == 0
