@@ -117,10 +117,6 @@ def reading(arguments: argparse.Namespace) -> Iterator[Row]:
         measure="volume of 1 mm", what="the form for any grid", ratio=ratios["1 mm read / general"],
         target=0.1,
     )  # fmt: skip
-    yield Row(
-        measure="turned volume of 2 mm", what="the form for any grid",
-        ratio=ratios["turned read / general"], target=0.25,
-    )  # fmt: skip
 
 
 def whole_run(arguments: argparse.Namespace) -> Iterator[Row]:

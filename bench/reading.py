@@ -13,10 +13,9 @@ processes of their own so that a peak belongs to one task, each task `--repeats`
     nilearn    NiftiMasker.fit_transform with the same steps (its interpolation is a cubic spline
                by default and linear here; signal.clean is inside): other work in part
 
-Then one volume, not packed, by the quick forms and by the form for any grid: 1 mm
-(193 x 229 x 193) to the 1 mm mask half a voxel away, and 2 mm to the 3 mm mask, turned by 4 degrees
-about x, 3 about y and 5 about z, as stored and smoothed (6 mm).  The file has a head with noise
-everywhere, as fMRIPrep writes it; how well it packs is printed, because gunzip is most of the time.
+Then one volume, not packed, by the quick form and by the form for any grid: 1 mm
+(193 x 229 x 193) to the 1 mm mask half a voxel away.  The file has a head with noise everywhere, as
+fMRIPrep writes it; how well it packs is printed, because gunzip is most of the time.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ TARGETS = {
     "whole / nilearn": 0.30,
     "memory whole / nilearn": 0.35,
     "1 mm read / general": 0.10,
-    "turned read / general": 0.25,
 }
 
 
@@ -235,28 +233,10 @@ def fine(n_times: int) -> tuple[float, float]:
     return one_volume(1, affine(1), grid, n_times)
 
 
-def turned(n_times: int, fwhm: float) -> tuple[float, float]:
-    from cape.data.space import grid_of, mask_space
-
-    turn = np.eye(4)
-    for axis, degrees in enumerate((4.0, 3.0, 5.0)):
-        a, b = (k for k in range(3) if k != axis)
-        one, angle = np.eye(4), np.deg2rad(degrees)
-        one[a, a] = one[b, b] = np.cos(angle)
-        one[a, b], one[b, a] = -np.sin(angle), np.sin(angle)
-        turn = one @ turn
-    return one_volume(2, turn @ affine(2), grid_of(mask_space(settings())), n_times, fwhm)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--timepoints", type=int, default=100)
-    parser.add_argument(
-        "--fine",
-        type=int,
-        default=3,
-        help="times that a 1 mm volume is read, turned ones three times as often",
-    )
+    parser.add_argument("--fine", type=int, default=3, help="times that a 1 mm volume is read")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="20 volumes, each task once")
     parser.add_argument("--json", action="store_true")
@@ -272,18 +252,14 @@ def main() -> None:
         packed = path.stat().st_size / (np.prod(SHAPES[2]) * 2.0 * given.timepoints)
         rows = {task: measure(task, path, given.repeats) for task in TASKS}
     assert rows["read"]["crc"] == rows["general"]["crc"], "not the bits of the general form"
-    volumes = {
-        "1 mm": fine(given.fine),
-        "turned": turned(3 * given.fine, 0.0),
-        "turned, smoothed": turned(3 * given.fine, 6.0),
-    }
+    quick, slow = fine(given.fine)
     ratios = {
         "read / gunzip": rows["read"]["s"] / rows["gunzip"]["s"],
         "read / general": rows["read"]["s"] / rows["general"]["s"],
         "read / nilearn": rows["read"]["s"] / rows["nilearn"]["s"],
         "whole / nilearn": rows["whole"]["s"] / rows["nilearn"]["s"],
         "memory whole / nilearn": rows["whole"]["MB"] / rows["nilearn"]["MB"],
-        **{f"{name} read / general": quick / slow for name, (quick, slow) in volumes.items()},
+        "1 mm read / general": quick / slow,
     }
     try:
         import isal  # noqa: F401
