@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from cape.data.folders import words_beside
@@ -97,9 +96,10 @@ class MemoryTransport:
         out: Path | None,
         *,
         drops: Sequence[Drop] = (),
-        folders: Mapping[str, Path] = MappingProxyType({}),
+        folders: Mapping[str, Path] | None = None,
     ) -> None:
         self._config, self._policy, self._out = config, policy, out
+        folders = folders or {}
         self._computation, self._sources = computation, sources
         survives = config.aggregation == "secagg"
         self.active = ActiveSites(list(sources), drops, survives=survives)
