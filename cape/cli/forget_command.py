@@ -97,10 +97,9 @@ def forget_command(
         raise typer.Exit(1)
     if yes and traces.stays:
         raise typer.Exit(NOT_DONE)
-    # Of the wrong folder: nothing was deleted, and other folders hold the person.
-    missed = (
-        folders and not (traces.removals or listed) and any(e.elsewhere for e in traces.charged)
-    )
+    # Of the wrong folder: nothing was deleted, and others may hold the person.
+    nothing = bool(folders) and not (traces.removals or listed)
+    missed = nothing and any(each.elsewhere or each.lacks for each in traces.charged)
     if is_nobody or missed:
         raise typer.Exit(NOBODY)
 
@@ -137,11 +136,11 @@ def _lines(
     yield from (f"  {each.path}: {each.why}" for each in traces.stays)
     like = "" if traces.is_known else " by labels that look alike"
     yield from (f"  {line}" for each in traces.charged for line in _ledger_lines(each, like))
+    yield from (f"  {line}" for line in STAYS)
     for each in traces.charged if is_named else ():
         if runs := [name[:SHOWN_DIGITS] for name in each.elsewhere]:
             yield f"ELSEWHERE: {number_of(len(runs), 'run')} of {each.path} with this person, in"
             yield f"no folder that was named: {', '.join(runs)}; name their folders, too"
-    yield from (f"  {line}" for line in STAYS)
     if listed:
         yield "STILL LISTED for the next run; take the files away, or write 1 in the column "
         yield "exclude of the site's participants.tsv or manifest:"

@@ -318,7 +318,7 @@ def test_a_journal_is_kept_as_its_own_ledger_says_whether_that_is_named_or_not(
     assert main([*words, "--yes"]) == 5  # no ledger is named
     capsys.readouterr()
     words += ["--file", str(ledger)]
-    assert main(words) == 0
+    assert main(words) == 5  # nothing is here: a wrong folder must not pass for done
     assert "whose cannot be told without the site's name" in capsys.readouterr().out
     assert main([*words, "--data", str(data)]) == 0
     assert "spent in " in capsys.readouterr().out

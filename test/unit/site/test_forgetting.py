@@ -287,6 +287,8 @@ def test_runs_in_folders_that_were_not_named_are_named(site, typed, monkeypatch)
     line = ["forget", "sub-01", "--file", str(ledger)]
     wrong = typed(*line, str(shared), "--yes", code=5).out
     assert f"ELSEWHERE: 2 runs of {ledger} with this person" in wrong
+    (site / "nothing").mkdir()
+    typed(*line, str(site / "nothing"), "--yes", code=5)
     right = typed(*line, str(out), "--yes").out
     assert f"ELSEWHERE: 1 run of {ledger} with this person" in right
     assert f": {NONCES['held'][:8]}; name their folders" in " ".join(right.split())
