@@ -98,7 +98,8 @@ def forget_command(
     if yes and traces.stays:
         raise typer.Exit(NOT_DONE)
     # Of the wrong folder: nothing was deleted, and others may hold the person.
-    nothing = bool(folders) and not (traces.removals or listed)
+    own = [each for each in traces.removals if not each.is_of_all]
+    nothing = bool(folders) and not (own or listed)
     missed = nothing and any(each.elsewhere or each.lacks for each in traces.charged)
     if is_nobody or missed:
         raise typer.Exit(NOBODY)

@@ -99,9 +99,14 @@ def simulate_command(
 
 def _if_stopped(through: str, *, charges: bool, replace: bool) -> str:
     """Return what is lost if a run is stopped; empty if it goes on and charges nothing."""
+    from cape.settings.wings import LABORATORY, require
     from cape.simulation.ways import WAYS
 
     if through not in WAYS:
+        require(LABORATORY, f"through={through}")
+        from cape.lab.engines.ways import find_any_way
+
+        find_any_way(through)  # one that is not here is told alone
         then = "begins, and charges, anew" if charges else "begins anew"
         return f"a run through {through} that is stopped cannot go on: typed again, it {then}"
     typed = "typed again without --replace" if replace else "typed again"

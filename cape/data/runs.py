@@ -54,6 +54,7 @@ class SiteRun:
     row: int = OWN_FILE  # row of a table of people, from 0
     # (D, T): a run that is an array of this process; there is no file then
     values: Array | None = field(default=None, repr=False, compare=False)
+    values_of: str = field(default="", compare=False)  # SHA-256 of the file that was read, if any
     # (T, K): signals to regress out, besides columns of tables
     signals: Array | None = field(default=None, repr=False, compare=False)
 

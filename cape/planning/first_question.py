@@ -254,7 +254,7 @@ def first_question(columns: Iterable[FoundColumn]) -> dict[str, object]:
     stated = {name: f"{quoted(name)} {'/'.join(map(quoted, groups[name]))}" for name in names}
     stated |= {one.name: _ranged(one) for one in numbers}
     rest = [name for name in stated if name not in model]
-    left = [f"{one.name} ({_why_left(one)})" for one in (*open_columns, *elsewhere)]
+    left = [f"{one.name} ({one.left})" for one in (*open_columns, *elsewhere)]
     texts = {
         "variables": ", ".join(stated[name] for name in model),
         "formula": " + ".join(map(quoted, model)),
@@ -279,11 +279,12 @@ def _is_left(column: FoundColumn) -> bool:
     return bool(column.sparse) and not (is_outcome and column.has_some)
 
 
-def _why_left(column: FoundColumn) -> str:
-    if _is_left(column):
-        ask = f"; they are asked by among = {toml_value(column.among)}" if column.among else ""
-        return f"most people have none{ask}"
-    return column.left
+def why_left(column: FoundColumn) -> str:
+    """Return why a column is in no question, or ""; for this site, as settings go to all."""
+    if not _is_left(column):
+        return ""
+    ask = f"; those who have it are asked by among = {toml_value(column.among)}"
+    return f"{column.name}: most people have none{ask if column.among else ''}"
 
 
 def _levels(column: FoundColumn) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ from cape.data.tables import RECORDS
 from cape.errors import CapeError, ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import check_names_no_person, merged
-from cape.planning.first_question import columns_of, first_question
+from cape.planning.first_question import columns_of, first_question, why_left
 from cape.planning.judge import judge
 from cape.planning.label_pairs import compare_places, pair_names
 from cape.planning.public_maps import check_labels, lines_of_maps, proposed_question
@@ -535,6 +535,7 @@ def _of_people(study: _Study) -> dict[str, object]:
     """Return the settings of a comparison that the tables of people allow; all columns are told."""
     columns, unread = columns_of(study.lists)
     study.lines.extend((*unread, *(column.text for column in columns)))
+    study.lines.extend(filter(None, map(why_left, columns)))
     return first_question(columns)
 
 

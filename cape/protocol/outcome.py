@@ -122,7 +122,7 @@ class IcaOutcome(Outcome):
     # over the edge, `rank_status` from the rank guard.  `spatial` costs no budget and is None in a
     # template run, which alone has `template`.  Dithered rounds alone have `verdict`, which decides
     # their `status`: converged | unconfirmed | not_separated | not_judged | max_rounds | released |
-    # budget_exhausted | diverged.
+    # budget_exhausted | closed | yielded | diverged.
 
     kind: ComponentKind
     stability: float

@@ -100,8 +100,8 @@ class Result:
         ``X @ unmixing.T`` are the time courses of a person X (n_timepoints, n_features).
     confirmed : tuple of bool, whether its time courses confirm each map; None if not tested
     status, reason : str
-        converged, unconfirmed, not_separated, max_rounds, not_judged, released, budget_exhausted or
-        diverged; and why.
+        converged, unconfirmed, not_separated, max_rounds, not_judged, released, budget_exhausted,
+        closed, yielded or diverged; and why.
     stability : float
         Agreement of the directions with those some rounds before, at most 1; 0 if not assessed.
     private, epsilon, delta
@@ -778,7 +778,7 @@ def _check_progress(on_progress: object) -> None:
 
 def _tell_of_seed(seed: int | None, private: object) -> None:
     if seed is not None and private:
-        text = "with a seed (random_state=) anybody can draw the noise again: NOT PRIVATE"
+        text = "with a seed anybody can draw the noise again: NOT PRIVATE"
         warn_caller(text, PrivacyWarning)
 
 
@@ -860,6 +860,9 @@ def budget(
     values = {"delta": delta, **joined_settings(values, n_components=components or None)}
     if features:
         values = joined_settings(values, feature_space="matrix", n_features=features)
+        is_counted = components or values.get("n_components") or outcomes is not None
+        if not is_counted:  # as a run would take them
+            values["n_components"] = max(2, min(N_COMPONENTS, room_for(features)))
     if outcomes is not None and values["computation"] != "capecontrast":
         problem = f"outcomes= belongs to capecontrast, not to {values['computation']}"
         raise ConfigError("E012", problem=problem, do="drop one of them.")

@@ -413,7 +413,7 @@ class JointICA(_Base):
                 else self.masker.transform(person, confounds)
             )
             confounds = None
-        person, columns, _ = with_names(person, joined_settings(self.settings))
+        person, columns, _, digest = with_names(person, joined_settings(self.settings))
         if is_file(person):
             return Given(run_of(person, confounds, place), file=file)
         array = np.asarray(person)
@@ -424,7 +424,7 @@ class JointICA(_Base):
             raise ConfigError("E284", problem=problem, do=do)
         array = array.astype(np.float64)
         run = array if confounds is None else run_of(array, confounds, place)
-        return Given(run, columns, file)
+        return Given(run, columns, file, digest)
 
     def _space(self) -> FeatureSpace | None:
         mask = self.masker

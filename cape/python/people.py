@@ -54,6 +54,7 @@ class Given(NamedTuple):
     data: Any  # array (T, D), or a SiteRun that cape's reader reads
     columns: tuple[str, ...] = ()
     file: Path | None = None  # whose name says who the person is
+    digest: str = ""  # SHA-256 of the bytes of that file, where `data` are its values
 
 
 def with_names(X: Any, how: Mapping[str, object] | None = None) -> Given:
@@ -86,7 +87,8 @@ def with_names(X: Any, how: Mapping[str, object] | None = None) -> Given:
     except UnusableFile as fault:
         by_row = "; a row per time point" if orientation == "time_by_feature" else ""
         raise file_fault(place, fault, by_row) from fault
-    return Given(np.asarray(series.values.T, dtype=np.float64), series.columns, place)
+    values = np.asarray(series.values.T, dtype=np.float64)
+    return Given(values, series.columns, place, series.digest)
 
 
 def real_numbers(X: Any) -> npt.NDArray[Any]:
@@ -176,7 +178,7 @@ def people_in(site: str, entries: Sequence[Given], config: Config, findings: Fin
         if listed.runs_left_out:
             warn_caller("; ".join((site, *listed.said)), SubjectsWarning)
         for person in listed.listed:
-            runs = [_run_in(entries[at[os.path.normpath(r.name)]].data, r) for r in person.runs]
+            runs = [_run_in(entries[at[os.path.normpath(r.name)]], r) for r in person.runs]
             people.append(replace(person, runs=tuple(runs)))
         stated = listed.stated
     labels = {person.label for person in people}
@@ -184,7 +186,7 @@ def people_in(site: str, entries: Sequence[Given], config: Config, findings: Fin
         if not one.file:
             label = f"sub-{m:03d}" if not labels else f"entry {m}"
             run = SiteRun(path=Path(label), name=label)
-            people.append(Person(label=label, runs=(_run_in(one.data, run),)))
+            people.append(Person(label=label, runs=(_run_in(one, run),)))
     return Listed(people, stated)
 
 
@@ -215,11 +217,13 @@ def _versions(findings: Findings) -> Iterator[str]:
     yield from (f.places[0] for f in findings.listing() if f.code.endswith(code) and f.places)
 
 
-def _run_in(data: Any, run: SiteRun) -> SiteRun:
+def _run_in(given: Given, run: SiteRun) -> SiteRun:
     """Return a run as names and lists state it, with the data of the caller."""
+    data, digest = given.data, given.digest
     if isinstance(data, SiteRun):
-        return replace(run, path=data.path, values=data.values, signals=data.signals)
-    return replace(run, values=np.asarray(data).T)
+        run = replace(run, path=data.path, values_of=digest)
+        return replace(run, values=data.values, signals=data.signals)
+    return replace(run, values=np.asarray(data).T, values_of=digest)
 
 
 def same_names(names: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:

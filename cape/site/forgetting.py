@@ -59,8 +59,8 @@ _IN_WORK: Final = (
 )
 BUSY: Final = "a run computes here now; type this again later"
 NOISELESS: Final = (
-    "exact sums of a run without noise: beside those of a run without this person they tell what "
-    "the person has; delete this folder if the person was in it"
+    "sums of a run without noise, or whose noise anybody can draw again: beside those of a run "
+    "without this person they tell what the person has; delete this folder if the person was in it"
 )
 UNKNOWN: Final = (
     "no ledger here knows its run, which may go on: name the ledger with --file; without one, "

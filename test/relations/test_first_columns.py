@@ -114,10 +114,14 @@ def test_a_column_that_most_people_lack_is_in_no_question_that_is_proposed(
         cells = ("60" if one and k % 4 else "70" if one else "" for k, one in enumerate(has))
         rows = [f"{row}\t{cell}" for row, cell in zip(rows, cells, strict=True)]
         path.write_text("\n".join([f"{head}\tPANSS", *rows, ""]))
-    settings = propose(InitOptions(folder=study)).text
+    proposed = propose(InitOptions(folder=study))
+    settings, lines = proposed.text, "\n".join(proposed.counts)
     asks = 'among = "dx SZ"'
     assert "PANSS" not in tomllib.loads(settings)["formula"]
-    assert (f"PANSS (most people have none; they are asked by {asks})" in settings) is among
+    # Settings go to all sites: who has what is said here alone.
+    assert "PANSS (numbers)" in settings
+    assert "PANSS: most people have none" in lines
+    assert (f"those who have it are asked by {asks}" in lines) is among
     (study / "settings.toml").write_text(settings)
     assert cli.main(["validate", str(study), "--fast"]) == 0
     capsys.readouterr()

@@ -117,6 +117,30 @@ def test_python_obeys_the_policy_of_the_variable_and_says_so(
 
 
 @pytest.mark.filterwarnings("ignore::cape.CapeWarning")
+@pytest.mark.parametrize("first", ["list", "folder"])
+def test_a_list_of_files_and_their_folder_are_the_same_people(
+    study: Path, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The total held for each by itself: a list was known by its values, a folder by its bytes."""
+    text = 'max_run = [[3, 1e-5]]\nmax_total = [[2.5, 1e-5]]\nledger_file = "own.jsonl"\n'
+    (study / "site" / "policy.toml").write_text(
+        f"{text}min_subjects = 2\nallow_local_noise = true\n"
+    )
+    monkeypatch.setenv("CAPE_SITE_POLICY", "site/policy.toml")
+    (study / "roi").mkdir()
+    rng = np.random.default_rng(4)
+    for k in range(6):
+        X = rng.laplace(size=(60, 2)) @ rng.standard_normal((2, 8))
+        np.savetxt(study / "roi" / f"sub-{k:02}.csv", X, delimiter=",")
+    ways = {"list": sorted((study / "roi").iterdir()), "folder": study / "roi"}
+    how = {"n_rounds": 2, "n_looks": 1, "min_timepoints": 30, "accept_low_quality": True}
+    cape.JointICA(2, epsilon=2.0, settings=how).fit(ways.pop(first))
+    (other,) = ways.values()
+    with pytest.raises(cape.CapeError, match="E154"):
+        cape.JointICA(2, epsilon=1.9, settings=how).fit(other)
+
+
+@pytest.mark.filterwarnings("ignore::cape.CapeWarning")
 def test_a_run_of_arrays_that_is_stopped_holds_no_budget(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

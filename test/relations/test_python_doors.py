@@ -312,6 +312,12 @@ def test_a_budget_is_of_what_is_asked(case: str) -> None:
     assert case != "tables" or "3 components of tables" in repr(said)
 
 
+def test_maps_of_few_columns_that_nobody_counted_are_planned_as_they_run() -> None:
+    """12 columns ended in "n_components=20: allowed 2 to 12", and nobody had said 20."""
+    plan = cape.budget(subjects=500, sites=2, epsilon=1.0, features=12, computation="capedjica")
+    assert 2 <= plan.n_components <= 12
+
+
 def test_outcomes_belong_to_a_comparison() -> None:
     with pytest.raises(ConfigError, match=r"E012 .*outcomes= belongs to capecontrast, not to"):
         cape.budget(**MANY, epsilon=8, outcomes=2, computation="capegica")

@@ -9,6 +9,8 @@ from cape.errors import CapeWarning, ConfigError
 from cape.privacy.accounting import (
     check_delta,
     display_epsilon,
+    display_guesses,
+    display_left,
     gdp_delta,
     gdp_epsilon,
     gdp_mu,
@@ -235,6 +237,19 @@ def test_epsilon_is_shown_rounded_up(epsilon, text):
     assert display_epsilon(epsilon) == text
     if text not in ("infinite",):
         assert float(text) >= epsilon
+
+
+def test_what_is_left_is_shown_rounded_down():
+    """Exactly 1.72913 was left, "1.730" was shown, and a run of 1.730 was refused."""
+    assert display_left(1.72913) == "1.729"
+    assert display_left(None) == "infinite"
+
+
+def test_right_guesses_are_shown_rounded_up_and_never_as_a_coin():
+    """A form said "50 of 100" of epsilon .05, as if nothing could be learned; it is 50.35."""
+    shown = {mu: display_guesses(mu) for mu in (0.0175, 0.268, 1.666)}
+    assert shown == {0.0175: "50.4", 0.268: "56", 1.666: "80"}
+    assert all(float(text) >= 100 * right_guesses(mu) for mu, text in shown.items())
 
 
 def test_the_slack_of_discrete_noise_of_a_whole_run_is_negligible_and_known():
