@@ -230,7 +230,7 @@ def claimed(
         F, at.basis, R, noise_std=at.noise_std, mirror=at.mirror, test=test, q=q, rank=R,
         symmetry="auto", kind="mask", n_subjects=COHORT,
     )  # fmt: skip
-    C, maps = found.V @ found.mixing, found.claims.maps
+    C, maps = found.directions, found.claims.maps
     A, B = at.basis @ C, at.basis
     known = predictors(A, C, at.mirror.J, stability=np.array(found.stability), q=q)
     r = np.abs(unit(A).T @ unit(truth)).max(axis=1)

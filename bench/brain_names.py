@@ -70,7 +70,7 @@ def measure(seeds: list[int], sets: Sequence[str] = labels.DEFAULT) -> list[dict
                     F, at.basis, at.R, noise_std=at.noise_std, mirror=at.mirror, test=test, q=q,
                     rank=at.R, symmetry="auto", kind="mask", n_subjects=claims.COHORT,
                 )  # fmt: skip
-                A = at.basis @ found.V @ found.mixing
+                A = at.basis @ found.directions
                 r = np.abs(claims.unit(A).T @ claims.unit(study.maps))
                 nearest, near = r.argmax(axis=1), r.max(axis=1) > NEAR
                 own = labels.at_resolution(template, at.basis)
